@@ -1,0 +1,70 @@
+// Where and how a call runs: the backend table, the executor hook, workspace and options.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace binmoe {
+
+/// Threads are a hook. parallel_for calls body(argument, i) once for each i in [0, chunks), on any thread, in any
+/// order, and returns when all are done. The body never throws. A call from inside a body must not deadlock.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  virtual int concurrency() const = 0;
+  virtual void parallel_for(int64_t chunks, void (*body)(void* argument, int64_t chunk), void* argument) = 0;
+};
+
+/// The process-wide pool: as many threads as sched_getaffinity allows at first use; started at first use; made anew in
+/// a child after fork. A call from inside a chunk, or while another thread holds the pool, runs inline.
+Executor& default_executor();
+
+/// A pool of its own with `threads` threads, the caller's included. threads >= 1; 1 never starts one.
+std::unique_ptr<Executor> make_thread_pool(int threads);
+
+struct BackendOperations;  // src/backend.h
+
+/// An entry of the backend table.
+struct Backend {
+  const char* name = nullptr;
+  const char* description = nullptr;
+  const char* unsupported = nullptr;  ///< null = it runs here; else the reason why not
+  const BackendOperations* operations = nullptr;
+};
+
+/// Every known backend, the best first; those that cannot run here carry the reason.
+std::span<const Backend> backends();
+
+/// The backend of that name. Errors: unsupported, with the names there are, or with its reason.
+const Backend& find_backend(std::string_view name);
+
+/// The one that BINMOE_BACKEND names, else the first supported one of the table. Errors: as find_backend.
+const Backend& default_backend();
+
+/// A setting that one backend understands: Context::options = "key=value,key=value".
+struct BackendOption {
+  std::string key;
+  std::string value;                ///< in force when the caller gives none
+  std::vector<std::string> values;  ///< what it takes here; empty = a number
+  std::string description;
+};
+std::vector<BackendOption> backend_options(const Backend& backend);
+
+/// How a call runs. Default: the default backend on the default executor. Calls are reentrant when workspaces differ.
+struct Context {
+  const Backend* backend = nullptr;  ///< null = default_backend()
+  Executor* executor = nullptr;      ///< null = default_executor()
+  void* workspace = nullptr;         ///< null = plan allocates what it needs
+  size_t workspace_bytes = 0;        ///< at least plan_workspace_bytes(), when workspace is given
+  const char* options = nullptr;     ///< of the backend; an unknown key is an error
+};
+
+/// "0.1.0"
+const char* version();
+
+}  // namespace binmoe

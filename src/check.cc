@@ -1,0 +1,110 @@
+// What a plan must hold: the checks of docs/design.md, section 2, "Bad input". Host memory.
+#include <new>
+#include <optional>
+#include <vector>
+
+#include "binmoe/operations.h"
+#include "layout.h"
+#include "validate.h"
+
+namespace binmoe {
+namespace {
+
+std::optional<Fault> check_bins_values(const int32_t* bins, int64_t num_experts) {
+  int32_t before = 0;
+  for (int64_t e = 0; e < num_experts; ++e) {
+    if (bins[e] < 0) return Fault{"bins_nonnegative", e, bins[e], 0};
+    if (bins[e] < before) return Fault{"bins_monotonic", e, bins[e], before};
+    before = bins[e];
+  }
+  return std::nullopt;
+}
+
+std::optional<Fault> check_bin_ids(const int32_t* bin_ids, const int32_t* bins, int64_t num_experts) {
+  int64_t p = 0;
+  for (int64_t e = 0; e < num_experts; ++e)
+    for (; p < bins[e]; ++p)
+      if (bin_ids[p] != e) return Fault{"bin_ids", p, bin_ids[p], e};
+  return std::nullopt;
+}
+
+std::optional<Fault> check_indices(const int32_t* indices, int64_t count, int64_t assignments, const char* operation) {
+  std::vector<bool> seen;
+  try {
+    seen.resize(static_cast<size_t>(assignments));
+  } catch (const std::bad_alloc&) {
+    throw out_of_memory(operation, static_cast<size_t>(assignments / 8 + 1));
+  }
+  for (int64_t p = 0; p < count; ++p) {
+    const int32_t a = indices[p];
+    if (a < 0 || a >= assignments) return Fault{"index_range", p, a, assignments};
+    if (seen[static_cast<size_t>(a)]) {
+      int64_t first = 0;
+      while (indices[first] != a) ++first;
+      return Fault{"index_unique", p, a, first};
+    }
+    seen[static_cast<size_t>(a)] = true;
+  }
+  return std::nullopt;
+}
+
+std::optional<Fault> check_value(const char* check, const int32_t* array, int64_t position, int64_t expected) {
+  if (array[position] == expected) return std::nullopt;
+  return Fault{check, position, array[position], expected};
+}
+
+/// Tails, counts and the inverse map of a plan whose first N entries are sound.
+std::optional<Fault> check_derived(const ConstPlanView& plan) {
+  const Sizes& s = plan.sizes;
+  const int64_t count = plan.bins[s.num_experts - 1];
+  for (int64_t p = count; p < s.assignments(); ++p) {
+    if (auto fault = check_value("indices_tail", plan.indices, p, -1)) return fault;
+    if (auto fault = check_value("bin_ids_tail", plan.bin_ids, p, s.num_experts)) return fault;
+  }
+  int64_t kept = 0;
+  for (int64_t e = 0; e < s.num_experts; ++e) {
+    const int64_t begin = e > 0 ? plan.bins[e - 1] : 0;
+    const int64_t tokens = plan.bins[e] - begin;
+    const int64_t kept_here = tokens < s.expert_capacity ? tokens : s.expert_capacity;
+    if (auto fault = check_value("tokens_per_expert", plan.tokens_per_expert, e, tokens)) return fault;
+    if (auto fault = check_value("kept_per_expert", plan.kept_per_expert, e, kept_here)) return fault;
+    const int64_t first_row = expert_rows(plan, e).begin;
+    for (int64_t p = begin; p < plan.bins[e]; ++p) {
+      const int64_t row = p - begin < kept_here ? first_row + p - begin : -1;
+      if (auto fault = check_value("row_of_assignment", plan.row_of_assignment, plan.indices[p], row)) return fault;
+    }
+    kept += kept_here;
+  }
+  for (int64_t a = 0; a < s.assignments(); ++a) kept -= plan.row_of_assignment[a] >= 0;
+  if (kept == 0) return std::nullopt;
+  std::vector<bool> unmasked(static_cast<size_t>(s.assignments()));
+  for (int64_t p = 0; p < count; ++p) unmasked[static_cast<size_t>(plan.indices[p])] = true;
+  int64_t a = 0;  // a masked assignment that claims a row: there is one, or the counts would agree
+  while (unmasked[static_cast<size_t>(a)] || plan.row_of_assignment[a] < 0) ++a;
+  return check_value("row_of_assignment", plan.row_of_assignment, a, -1);
+}
+
+}  // namespace
+
+std::optional<Fault> check_bins(const Bins& bins, const Sizes& sizes) {
+  validate_bins("check", bins, sizes);
+  if (auto fault = check_bins_values(bins.bins, bins.num_experts)) return fault;
+  const int64_t end = bins.bins[bins.num_experts - 1];
+  if (end != bins.count) return Fault{"bins_end", bins.num_experts - 1, end, bins.count};
+  if (bins.bin_ids != nullptr)
+    if (auto fault = check_bin_ids(bins.bin_ids, bins.bins, bins.num_experts)) return fault;
+  return check_indices(bins.indices, bins.count, sizes.assignments(), "check");
+}
+
+std::optional<Fault> check(const ConstPlanView& plan) {
+  validate_plan("check", plan);
+  const Sizes& s = plan.sizes;
+  if (auto fault = check_bins_values(plan.bins, s.num_experts)) return fault;
+  const int64_t count = plan.bins[s.num_experts - 1];
+  if (count > s.assignments()) return Fault{"bins_limit", s.num_experts - 1, count, s.assignments()};
+  if (auto fault = check_bin_ids(plan.bin_ids, plan.bins, s.num_experts)) return fault;
+  if (auto fault = check_indices(plan.indices, count, s.assignments(), "check")) return fault;
+  return check_derived(plan);
+}
+
+}  // namespace binmoe

@@ -1,0 +1,200 @@
+// Every operation: check the arguments, choose the backend, call it. The only place that throws, with check.cc,
+// capacity.cc and plan.cc.
+#include <memory>
+#include <new>
+#include <string>
+
+#include "backend.h"
+#include "binmoe/operations.h"
+#include "validate.h"
+
+namespace binmoe {
+namespace {
+
+const Backend& chosen(const char* operation, const Context& context) {
+  const Backend& backend = context.backend != nullptr ? *context.backend : default_backend();
+  if (backend.unsupported != nullptr)
+    throw Error(ErrorKind::unsupported, operation,
+                std::string("the backend ") + backend.name + " cannot run here: " + backend.unsupported);
+  if (context.options != nullptr) {
+    const std::string complaint = backend.operations->check_options(context.options);
+    if (!complaint.empty()) throw Error(ErrorKind::unsupported, operation, complaint);
+  }
+  return backend;
+}
+
+Resources resources_of(const Context& context) {
+  return {context.executor != nullptr ? *context.executor : default_executor(),
+          context.options != nullptr ? context.options : "", context.workspace, context.workspace_bytes};
+}
+
+/// Run a backend function that may allocate.
+template <class Function>
+auto guarded(const char* operation, const Sizes& sizes, const Function& function) {
+  try {
+    return function();
+  } catch (const std::bad_alloc&) {
+    throw out_of_memory(operation, static_cast<size_t>(sizes.assignments()) * sizeof(int32_t));
+  }
+}
+
+/// A row argument and the name that messages give it.
+struct NamedRows {
+  const char* name;
+  ConstRows view;
+};
+
+void require_float(const char* operation, const NamedRows& rows) {
+  if (rows.view.type == DType::bytes)
+    throw Error(ErrorKind::invalid_argument, operation,
+                std::string(rows.name) + " holds bytes, but only the unweighted gather takes those");
+}
+
+/// Rows from one side of the plan to the other: `from` is read, `to` is written.
+void validate_move(const char* operation, const NamedRows& from, const NamedRows& to, const ConstPlanView& plan,
+                   const Weights& weights) {
+  validate_same(operation, to.name, to.view, from.name, from.view);
+  validate_weights(operation, weights, plan.sizes, from.view.type);
+  const Extent outputs[] = {extent_of(to.name, to.view)};
+  const Extent inputs[] = {extent_of(from.name, from.view), extent_of("weights", weights)};
+  validate_disjoint(operation, outputs, inputs);
+  validate_disjoint(operation, outputs, extents_of(plan));
+}
+
+void validate_gather(const char* operation, const NamedRows& x, const NamedRows& y, const ConstPlanView& plan,
+                     const Weights& weights) {
+  validate_rows(operation, x.name, x.view, plan.sizes.tokens, false);
+  validate_rows(operation, y.name, y.view, plan.sizes.expert_rows(), true);
+  validate_move(operation, x, y, plan, weights);
+}
+
+void validate_scatter(const char* operation, const NamedRows& y, const NamedRows& out, const ConstPlanView& plan,
+                      const Weights& weights) {
+  require_float(operation, y);
+  validate_rows(operation, y.name, y.view, plan.sizes.expert_rows(), false);
+  validate_rows(operation, out.name, out.view, plan.sizes.tokens, true);
+  validate_move(operation, y, out, plan, weights);
+}
+
+void validate_wgrad(const char* operation, const ConstPlanView& plan, const NamedRows& y, const NamedRows& grad,
+                    const WeightGradients& dw) {
+  require_float(operation, y);
+  validate_rows(operation, y.name, y.view, plan.sizes.expert_rows(), false);
+  validate_rows(operation, grad.name, grad.view, plan.sizes.tokens, false);
+  validate_same(operation, grad.name, grad.view, y.name, y.view);
+  validate_weight_gradients(operation, dw, plan.sizes);
+  const Extent outputs[] = {extent_of("dw", dw)};
+  const Extent inputs[] = {extent_of(y.name, y.view), extent_of(grad.name, grad.view)};
+  validate_disjoint(operation, outputs, inputs);
+  validate_disjoint(operation, outputs, extents_of(plan));
+}
+
+}  // namespace
+
+void plan(const Ids& expert_ids, DropPolicy policy, const Weights& priority, const PlanView& out,
+          const Context& context) {
+  constexpr const char* kOperation = "plan";
+  validate_plan(kOperation, out);
+  validate_ids(kOperation, expert_ids, out.sizes);
+  validate_priority(kOperation, priority, policy, out.sizes);
+  const Extent inputs[] = {extent_of("expert_ids", expert_ids), extent_of("weights", priority)};
+  validate_disjoint(kOperation, extents_of(out), inputs);
+  const Backend& backend = chosen(kOperation, context);
+  Resources resources = resources_of(context);
+  const size_t wanted = backend.operations->plan_workspace_bytes(out.sizes, policy, priority.type, resources.executor);
+  std::unique_ptr<char[]> own;
+  if (resources.workspace == nullptr) {
+    own.reset(new (std::nothrow) char[wanted]);
+    if (own == nullptr) throw out_of_memory(kOperation, wanted);
+    resources.workspace = own.get();
+  } else if (resources.workspace_bytes < wanted) {
+    throw Error(ErrorKind::invalid_argument, kOperation,
+                "the workspace has " + std::to_string(resources.workspace_bytes) + " bytes, but " +
+                    std::to_string(wanted) + " are needed");
+  }
+  const auto fault = guarded(kOperation, out.sizes, [&] {
+    return backend.operations->plan({expert_ids, policy, priority, out}, resources);
+  });
+  if (fault) throw Error(kOperation, *fault);
+}
+
+void plan_from_bins(const Bins& bins, const PlanView& out, const Context& context) {
+  constexpr const char* kOperation = "plan_from_bins";
+  validate_plan(kOperation, out);
+  validate_bins(kOperation, bins, out.sizes);
+  const Extent inputs[] = {extent_of("the input's indices", bins.indices, bins.count),
+                           extent_of("the input's bin_ids", bins.bin_ids, bins.count),
+                           extent_of("the input's bins", bins.bins, bins.num_experts)};
+  validate_disjoint(kOperation, extents_of(out), inputs);
+  const Backend& backend = chosen(kOperation, context);
+  if (const auto fault = check_bins(bins, out.sizes)) throw Error(kOperation, *fault);
+  guarded(kOperation, out.sizes, [&] { backend.operations->plan_from_bins({bins, out}, resources_of(context)); });
+}
+
+size_t plan_workspace_bytes(const Sizes& sizes, DropPolicy policy, DType priority_type, const Context& context) {
+  constexpr const char* kOperation = "plan_workspace_bytes";
+  validate_sizes(kOperation, sizes);
+  const Backend& backend = chosen(kOperation, context);
+  return backend.operations->plan_workspace_bytes(sizes, policy, priority_type, resources_of(context).executor);
+}
+
+void gather(const ConstPlanView& plan, const ConstRows& x, const Weights& weights, const Rows& y,
+            const Context& context) {
+  constexpr const char* kOperation = "gather";
+  validate_plan(kOperation, plan);
+  validate_gather(kOperation, {"x", x}, {"y", y}, plan, weights);
+  const Backend& backend = chosen(kOperation, context);
+  backend.operations->gather({plan, x, weights, y}, resources_of(context));
+}
+
+void scatter(const ConstPlanView& plan, const ConstRows& y, const Weights& weights, const Rows& out,
+             const Context& context) {
+  constexpr const char* kOperation = "scatter";
+  validate_plan(kOperation, plan);
+  validate_scatter(kOperation, {"y", y}, {"out", out}, plan, weights);
+  const Backend& backend = chosen(kOperation, context);
+  backend.operations->scatter({plan, y, weights, out}, resources_of(context));
+}
+
+void wgrad(const ConstPlanView& plan, const ConstRows& y, const ConstRows& grad, const WeightGradients& dw,
+           const Context& context) {
+  constexpr const char* kOperation = "wgrad";
+  validate_plan(kOperation, plan);
+  validate_wgrad(kOperation, plan, {"y", y}, {"grad", grad}, dw);
+  const Backend& backend = chosen(kOperation, context);
+  backend.operations->wgrad({plan, y, grad, dw}, resources_of(context));
+}
+
+void scatter_backward(const ConstPlanView& plan, const ConstRows& y, const ConstRows& grad, const Weights& weights,
+                      const Rows& dy, const WeightGradients& dw, const Context& context) {
+  constexpr const char* kOperation = "scatter_backward";
+  validate_plan(kOperation, plan);
+  require_float(kOperation, {"grad", grad});
+  validate_gather(kOperation, {"grad", grad}, {"dy", dy}, plan, weights);
+  if (dw.data != nullptr) {
+    validate_wgrad(kOperation, plan, {"y", y}, {"grad", grad}, dw);
+    const Extent outputs[] = {extent_of("dy", dy), extent_of("dw", dw)};
+    const Extent inputs[] = {extent_of("y", y), extent_of("weights", weights)};
+    validate_disjoint(kOperation, outputs, inputs);
+  }
+  const Backend& backend = chosen(kOperation, context);
+  backend.operations->scatter_backward({plan, y, grad, weights, dy, dw}, resources_of(context));
+}
+
+void gather_backward(const ConstPlanView& plan, const ConstRows& dy, const Weights& weights, const ConstRows& x,
+                     const Rows& dx, const WeightGradients& dw, const Context& context) {
+  constexpr const char* kOperation = "gather_backward";
+  validate_plan(kOperation, plan);
+  validate_scatter(kOperation, {"dy", dy}, {"dx", dx}, plan, weights);
+  if (dw.data != nullptr) {
+    validate_wgrad(kOperation, plan, {"dy", dy}, {"x", x}, dw);
+    const Extent outputs[] = {extent_of("dx", dx), extent_of("dw", dw)};
+    const Extent inputs[] = {extent_of("x", x), extent_of("weights", weights)};
+    validate_disjoint(kOperation, outputs, inputs);
+  }
+  const Backend& backend = chosen(kOperation, context);
+  backend.operations->scatter({plan, dy, weights, dx}, resources_of(context));
+  if (dw.data != nullptr) backend.operations->wgrad({plan, dy, x, dw}, resources_of(context));
+}
+
+}  // namespace binmoe

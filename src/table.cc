@@ -1,0 +1,61 @@
+// The backend table: every known backend, the best first.
+#include <array>
+#include <cstdlib>
+#include <string>
+
+#include "backend.h"
+#include "binmoe/context.h"
+
+namespace binmoe {
+namespace {
+
+#if !BINMOE_HAVE_CPU
+Backend cpu_backend() {
+  return {"cpu", "SIMD and threads", "built without it (BINMOE_CPU=OFF)", nullptr};
+}
+#endif
+
+const auto& table() {
+  static const std::array<Backend, 2> entries = {cpu_backend(), reference_backend()};
+  return entries;
+}
+
+const Backend& find(std::string_view name, const std::string& asked_by) {
+  std::string names;
+  for (const Backend& backend : table()) {
+    names += (names.empty() ? "" : ", ") + std::string(backend.name);
+    if (name != backend.name) continue;
+    if (backend.unsupported == nullptr) return backend;
+    throw Error(ErrorKind::unsupported, "backend",
+                asked_by + " names " + backend.name + ", which cannot run here: " + backend.unsupported);
+  }
+  throw Error(ErrorKind::unsupported, "backend", asked_by + " names '" + std::string(name) + "'; there are: " + names);
+}
+
+}  // namespace
+
+std::span<const Backend> backends() {
+  return table();
+}
+
+const Backend& find_backend(std::string_view name) {
+  return find(name, "the caller");
+}
+
+const Backend& default_backend() {
+  if (const char* name = std::getenv("BINMOE_BACKEND"); name != nullptr && *name != '\0')
+    return find(name, "BINMOE_BACKEND");
+  for (const Backend& backend : table())
+    if (backend.unsupported == nullptr) return backend;
+  throw Error(ErrorKind::unsupported, "backend", "no backend can run here");
+}
+
+std::vector<BackendOption> backend_options(const Backend& backend) {
+  return backend.operations == nullptr ? std::vector<BackendOption>{} : backend.operations->options();
+}
+
+const char* version() {
+  return BINMOE_VERSION;
+}
+
+}  // namespace binmoe

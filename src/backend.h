@@ -63,7 +63,7 @@ struct ScatterBackwardJob {
 struct BackendOperations {
   /// Settings that this backend takes in Context::options.
   std::vector<BackendOption> (*options)();
-  /// Empty when the options are understood, else what is wrong with them.
+  /// Empty when the options ("" at least) and the backend's environment are understood, else what is wrong.
   std::string (*check_options)(const char* options);
   size_t (*plan_workspace_bytes)(const Sizes&, DropPolicy, DType priority_type, const Executor&);
   /// Returns the first id that is out of range, before any output is written.

@@ -16,10 +16,8 @@ const Backend& chosen(const char* operation, const Context& context) {
   if (backend.unsupported != nullptr)
     throw Error(ErrorKind::unsupported, operation,
                 std::string("the backend ") + backend.name + " cannot run here: " + backend.unsupported);
-  if (context.options != nullptr) {
-    const std::string complaint = backend.operations->check_options(context.options);
-    if (!complaint.empty()) throw Error(ErrorKind::unsupported, operation, complaint);
-  }
+  const std::string complaint = backend.operations->check_options(context.options != nullptr ? context.options : "");
+  if (!complaint.empty()) throw Error(ErrorKind::unsupported, operation, complaint);
   return backend;
 }
 

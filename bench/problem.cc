@@ -106,8 +106,6 @@ Problem::Problem(const std::vector<int32_t>& expert_ids, const Sizes& sizes, int
       plan_(make_plan({ids_.data(), static_cast<int64_t>(ids_.size()), IdType::i32}, sizes)),
       load_(load_of(plan_)),
       tokens_with_a_row_(count_tokens_with_a_row(plan_)),
-      tokens_(make_rows(sizes.tokens * hidden_size, dtype, 1)),
-      expert_rows_(make_rows(sizes.expert_rows() * hidden_size, dtype, 2)),
       weights_(make_rows(sizes.assignments(), DType::f32, 3)) {}
 
 int64_t Problem::minimum_bytes(Op op) const {
@@ -133,6 +131,13 @@ int64_t Problem::minimum_bytes(Op op) const {
 
 ConstRows Problem::view(const Buffer& buffer, int64_t rows) const {
   return {buffer.data(), rows, hidden_size_, hidden_size_, dtype_};
+}
+
+void Problem::make_inputs(Op op) {
+  if (op == Op::plan) return;
+  if (op != Op::scatter && tokens_.data() == nullptr) tokens_ = make_rows(sizes_.tokens * hidden_size_, dtype_, 1);
+  if (op != Op::gather && expert_rows_.data() == nullptr)
+    expert_rows_ = make_rows(sizes_.expert_rows() * hidden_size_, dtype_, 2);
 }
 
 Problem::Outputs Problem::make_outputs(Op op) const {
@@ -174,6 +179,7 @@ void Problem::run_into(Op op, Outputs& outputs, const Context& context) const {
 void Problem::run(Op op, const Context& context) {
   if (!have_outputs_ || outputs_for_ != op) {
     outputs_ = {};
+    make_inputs(op);
     outputs_ = make_outputs(op);
     outputs_for_ = op;
     have_outputs_ = true;
@@ -184,6 +190,7 @@ void Problem::run(Op op, const Context& context) {
 void Problem::verify(Op op, const Context& context) {
   Context reference;
   reference.backend = &find_backend("reference");
+  make_inputs(op);
   Outputs expected = make_outputs(op);
   run_into(op, expected, reference);
   run(op, context);

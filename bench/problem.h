@@ -56,6 +56,7 @@ class Problem {
   Outputs make_outputs(Op op) const;
   void run_into(Op op, Outputs& outputs, const Context& context) const;
   ConstRows view(const Buffer& buffer, int64_t rows) const;
+  void make_inputs(Op op);
 
   const std::vector<int32_t>& ids_;
   Sizes sizes_;
@@ -64,7 +65,7 @@ class Problem {
   Plan plan_;
   Load load_;
   int64_t tokens_with_a_row_ = 0;
-  Buffer tokens_, expert_rows_;  // x or grad; y or dy
+  Buffer tokens_, expert_rows_;  // x or grad; y or dy; made when an operation first needs them
   Buffer weights_;
   Outputs outputs_;
   Op outputs_for_ = Op::plan;

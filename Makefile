@@ -1,0 +1,35 @@
+# The commands of a working day. Everything is built under build/.
+.PHONY: help demo test test-long bench format clean
+
+help:
+	@echo "make demo       install what is missing, build, run the main job on a recorded trace (3 minutes at most)"
+	@echo "make test       everything that must hold (15 minutes at most)"
+	@echo "make test-long  the long tests, and aarch64 under qemu"
+	@echo "make bench      measure; ARGS=\"--model mixtral-8x7b\" narrows, NAME=... names bench/results/NAME.json"
+	@echo "make format     format the sources, then check every file"
+	@echo "make clean      delete build/"
+
+demo:
+	@scripts/setup.sh demo
+	@cmake --preset release
+	@cmake --build --preset release
+	@build/release/bin/binmoe demo
+
+test:
+	@scripts/setup.sh all
+	@scripts/test.sh
+
+test-long:
+	@scripts/setup.sh all
+	@scripts/stage.sh long
+	@scripts/stage.sh aarch64
+
+bench:
+	@scripts/setup.sh demo
+	@BENCH_NAME="$(NAME)" scripts/bench.sh $(ARGS)
+
+format:
+	@scripts/check_format.sh --fix
+
+clean:
+	rm -rf build

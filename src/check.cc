@@ -28,22 +28,23 @@ std::optional<Fault> check_bin_ids(const int32_t* bin_ids, const int32_t* bins, 
   return std::nullopt;
 }
 
-std::optional<Fault> check_indices(const int32_t* indices, int64_t count, int64_t assignments, const char* operation) {
-  std::vector<bool> seen;
+/// Marks the assignments that stand in indices.
+std::optional<Fault> check_indices(const int32_t* indices, int64_t count, int64_t assignments,
+                                   std::vector<bool>& unmasked) {
   try {
-    seen.resize(static_cast<size_t>(assignments));
+    unmasked.resize(static_cast<size_t>(assignments));
   } catch (const std::bad_alloc&) {
-    throw out_of_memory(operation, static_cast<size_t>(assignments / 8 + 1));
+    throw out_of_memory("check", static_cast<size_t>(assignments / 8 + 1));
   }
   for (int64_t p = 0; p < count; ++p) {
     const int32_t a = indices[p];
     if (a < 0 || a >= assignments) return Fault{"index_range", p, a, assignments};
-    if (seen[static_cast<size_t>(a)]) {
+    if (unmasked[static_cast<size_t>(a)]) {
       int64_t first = 0;
       while (indices[first] != a) ++first;
       return Fault{"index_unique", p, a, first};
     }
-    seen[static_cast<size_t>(a)] = true;
+    unmasked[static_cast<size_t>(a)] = true;
   }
   return std::nullopt;
 }
@@ -54,34 +55,28 @@ std::optional<Fault> check_value(const char* check, const int32_t* array, int64_
 }
 
 /// Tails, counts and the inverse map of a plan whose first N entries are sound.
-std::optional<Fault> check_derived(const ConstPlanView& plan) {
+std::optional<Fault> check_derived(const ConstPlanView& plan, const std::vector<bool>& unmasked) {
   const Sizes& s = plan.sizes;
-  const int64_t count = plan.bins[s.num_experts - 1];
-  for (int64_t p = count; p < s.assignments(); ++p) {
+  for (int64_t p = plan.bins[s.num_experts - 1]; p < s.assignments(); ++p) {
     if (auto fault = check_value("indices_tail", plan.indices, p, -1)) return fault;
     if (auto fault = check_value("bin_ids_tail", plan.bin_ids, p, s.num_experts)) return fault;
   }
-  int64_t kept = 0;
   for (int64_t e = 0; e < s.num_experts; ++e) {
     const int64_t begin = e > 0 ? plan.bins[e - 1] : 0;
     const int64_t tokens = plan.bins[e] - begin;
-    const int64_t kept_here = tokens < s.expert_capacity ? tokens : s.expert_capacity;
+    const int64_t kept = tokens < s.expert_capacity ? tokens : s.expert_capacity;
     if (auto fault = check_value("tokens_per_expert", plan.tokens_per_expert, e, tokens)) return fault;
-    if (auto fault = check_value("kept_per_expert", plan.kept_per_expert, e, kept_here)) return fault;
+    if (auto fault = check_value("kept_per_expert", plan.kept_per_expert, e, kept)) return fault;
     const int64_t first_row = expert_rows(plan, e).begin;
     for (int64_t p = begin; p < plan.bins[e]; ++p) {
-      const int64_t row = p - begin < kept_here ? first_row + p - begin : -1;
+      const int64_t row = p - begin < kept ? first_row + p - begin : -1;
       if (auto fault = check_value("row_of_assignment", plan.row_of_assignment, plan.indices[p], row)) return fault;
     }
-    kept += kept_here;
   }
-  for (int64_t a = 0; a < s.assignments(); ++a) kept -= plan.row_of_assignment[a] >= 0;
-  if (kept == 0) return std::nullopt;
-  std::vector<bool> unmasked(static_cast<size_t>(s.assignments()));
-  for (int64_t p = 0; p < count; ++p) unmasked[static_cast<size_t>(plan.indices[p])] = true;
-  int64_t a = 0;  // a masked assignment that claims a row: there is one, or the counts would agree
-  while (unmasked[static_cast<size_t>(a)] || plan.row_of_assignment[a] < 0) ++a;
-  return check_value("row_of_assignment", plan.row_of_assignment, a, -1);
+  for (int64_t a = 0; a < s.assignments(); ++a)
+    if (!unmasked[static_cast<size_t>(a)])
+      if (auto fault = check_value("row_of_assignment", plan.row_of_assignment, a, -1)) return fault;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -93,7 +88,8 @@ std::optional<Fault> check_bins(const Bins& bins, const Sizes& sizes) {
   if (end != bins.count) return Fault{"bins_end", bins.num_experts - 1, end, bins.count};
   if (bins.bin_ids != nullptr)
     if (auto fault = check_bin_ids(bins.bin_ids, bins.bins, bins.num_experts)) return fault;
-  return check_indices(bins.indices, bins.count, sizes.assignments(), "check");
+  std::vector<bool> unmasked;
+  return check_indices(bins.indices, bins.count, sizes.assignments(), unmasked);
 }
 
 std::optional<Fault> check(const ConstPlanView& plan) {
@@ -103,8 +99,9 @@ std::optional<Fault> check(const ConstPlanView& plan) {
   const int64_t count = plan.bins[s.num_experts - 1];
   if (count > s.assignments()) return Fault{"bins_limit", s.num_experts - 1, count, s.assignments()};
   if (auto fault = check_bin_ids(plan.bin_ids, plan.bins, s.num_experts)) return fault;
-  if (auto fault = check_indices(plan.indices, count, s.assignments(), "check")) return fault;
-  return check_derived(plan);
+  std::vector<bool> unmasked;
+  if (auto fault = check_indices(plan.indices, count, s.assignments(), unmasked)) return fault;
+  return check_derived(plan, unmasked);
 }
 
 }  // namespace binmoe

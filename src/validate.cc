@@ -82,13 +82,13 @@ void validate_rows(const char* operation, const char* name, const ConstRows& vie
   if (view.rows != rows)
     refuse(operation, prefix + " has " + text(view.rows) + " rows, but the plan was made for " + text(rows));
   if (view.cols < 0) refuse(operation, prefix + " has " + text(view.cols) + " columns, but must not be negative");
-  const bool spread = rows > 1 && view.cols > 0;
-  if (spread && view.stride < (out ? view.cols : 0))
+  if (rows > 1 && view.cols > 0 && view.stride < (out ? view.cols : 0))
     refuse(operation, prefix + " has a row stride of " + text(view.stride) + ", but must be at least " +
                           text(out ? view.cols : 0));
   int64_t elements = 0, bytes = 0;
-  if (spread &&
-      (__builtin_mul_overflow(rows, view.stride, &elements) || __builtin_add_overflow(elements, view.cols, &elements) ||
+  if (rows > 0 && view.cols > 0 &&
+      (__builtin_mul_overflow(rows - 1, view.stride, &elements) ||
+       __builtin_add_overflow(elements, view.cols, &elements) ||
        __builtin_mul_overflow(elements, view.element_size(), &bytes)))
     refuse(operation, prefix + " is larger than 2^63 bytes");
   if (rows > 0) require_pointer(operation, name, view.data, view.cols);

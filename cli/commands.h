@@ -13,6 +13,8 @@ void add_wgrad(CLI::App& app, Common& common);
 void add_scatter_backward(CLI::App& app, Common& common);
 void add_gather_backward(CLI::App& app, Common& common);
 void add_capacity(CLI::App& app, Common& common);
+void add_tile(CLI::App& app, Common& common);
+void add_simulate(CLI::App& app, Common& common);
 void add_bench(CLI::App& app, Common& common);
 void add_info(CLI::App& app, Common& common);
 void add_demo(CLI::App& app, Common& common);

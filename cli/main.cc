@@ -41,6 +41,8 @@ int run(int argc, char** argv) {
   cli::add_gather_backward(app, common);
   cli::add_capacity(app, common);
   cli::add_bench(app, common);
+  cli::add_tile(app, common);
+  cli::add_simulate(app, common);
   cli::add_info(app, common);
   cli::add_demo(app, common);
   try {

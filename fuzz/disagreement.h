@@ -86,7 +86,7 @@ struct Variant {
   }
 };
 
-/// The reference first, then cpu on each of its targets, with and without streaming stores.
+/// The reference first, then cpu on each of its targets, with and without streaming stores, then the Ascend model.
 inline const std::vector<Variant>& variants() {
   static const std::vector<Variant> made = [] {
     std::vector<Variant> out = {{&binmoe::find_backend("reference"), ""}};
@@ -97,6 +97,8 @@ inline const std::vector<Variant>& variants() {
           for (const std::string& value : option.values)
             for (const char* stream : {"", ",stream_bytes=0"}) out.push_back({&backend, "target=" + value + stream});
     }
+    out.push_back({&binmoe::find_backend("ascend-model"), ""});
+    out.push_back({&binmoe::find_backend("ascend-model"), "order=expert"});
     return out;
   }();
   return made;

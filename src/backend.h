@@ -75,8 +75,11 @@ struct BackendOperations {
   void (*scatter_backward)(const ScatterBackwardJob&, const Resources&);
 };
 
+constexpr uint8_t kAllDTypes = (1 << (static_cast<int>(DType::bytes) + 1)) - 1;
+
 /// Table entries; each stands in its backend's folder.
 Backend reference_backend();
 Backend cpu_backend();
+Backend ascend_model_backend();
 
 }  // namespace binmoe

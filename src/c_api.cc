@@ -46,6 +46,8 @@ int32_t guarded(const Function& function) {
     return fail(code_of(error.kind()), error.what(), error.fault());
   } catch (const std::bad_alloc&) {
     return fail(BINMOE_OUT_OF_MEMORY, "out of memory");
+  } catch (const std::exception& error) {  // a fault that a model found in its kernels
+    return fail(BINMOE_INTERNAL, error.what());
   }
 }
 

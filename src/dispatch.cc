@@ -21,6 +21,19 @@ const Backend& chosen(const char* operation, const Context& context) {
   return backend;
 }
 
+/// A backend may not take every dtype: of rows, weights, dw.
+void require_taken(const char* operation, const Backend& backend, std::initializer_list<DType> types) {
+  for (const DType type : types) {
+    if (backend.takes(type)) continue;
+    std::string names;
+    for (const DType taken : {DType::f32, DType::f64, DType::bf16, DType::f16, DType::bytes})
+      if (backend.takes(taken)) names += (names.empty() ? "" : ", ") + std::string(name_of(taken));
+    throw Error(
+        ErrorKind::unsupported, operation,
+        std::string("the backend ") + backend.name + " does not take " + name_of(type) + "; it takes: " + names);
+  }
+}
+
 Resources resources_of(const Context& context) {
   return {context.executor != nullptr ? *context.executor : default_executor(),
           context.options != nullptr ? context.options : "", context.workspace, context.workspace_bytes};
@@ -98,6 +111,7 @@ void plan(const Ids& expert_ids, DropPolicy policy, const Weights& priority, con
   const Extent inputs[] = {extent_of("expert_ids", expert_ids), extent_of("weights", priority)};
   validate_disjoint(kOperation, extents_of(out), inputs);
   const Backend& backend = chosen(kOperation, context);
+  if (policy == DropPolicy::by_weight) require_taken(kOperation, backend, {priority.type});
   Resources resources = resources_of(context);
   const size_t wanted = backend.operations->plan_workspace_bytes(out.sizes, policy, priority.type, resources.executor);
   std::unique_ptr<char[]> own;
@@ -142,6 +156,7 @@ void gather(const ConstPlanView& plan, const ConstRows& x, const Weights& weight
   validate_plan(kOperation, plan);
   validate_gather(kOperation, {"x", x}, {"y", y}, plan, weights);
   const Backend& backend = chosen(kOperation, context);
+  require_taken(kOperation, backend, {x.type, weights.data != nullptr ? weights.type : x.type});
   backend.operations->gather({plan, x, weights, y}, resources_of(context));
 }
 
@@ -151,6 +166,7 @@ void scatter(const ConstPlanView& plan, const ConstRows& y, const Weights& weigh
   validate_plan(kOperation, plan);
   validate_scatter(kOperation, {"y", y}, {"out", out}, plan, weights);
   const Backend& backend = chosen(kOperation, context);
+  require_taken(kOperation, backend, {y.type, weights.data != nullptr ? weights.type : y.type});
   backend.operations->scatter({plan, y, weights, out}, resources_of(context));
 }
 
@@ -160,6 +176,7 @@ void wgrad(const ConstPlanView& plan, const ConstRows& y, const ConstRows& grad,
   validate_plan(kOperation, plan);
   validate_wgrad(kOperation, plan, {"y", y}, {"grad", grad}, dw);
   const Backend& backend = chosen(kOperation, context);
+  require_taken(kOperation, backend, {y.type, dw.type});
   backend.operations->wgrad({plan, y, grad, dw}, resources_of(context));
 }
 
@@ -176,6 +193,9 @@ void scatter_backward(const ConstPlanView& plan, const ConstRows& y, const Const
     validate_disjoint(kOperation, outputs, inputs);
   }
   const Backend& backend = chosen(kOperation, context);
+  require_taken(
+      kOperation, backend,
+      {grad.type, weights.data != nullptr ? weights.type : grad.type, dw.data != nullptr ? dw.type : grad.type});
   backend.operations->scatter_backward({plan, y, grad, weights, dy, dw}, resources_of(context));
 }
 
@@ -191,6 +211,8 @@ void gather_backward(const ConstPlanView& plan, const ConstRows& dy, const Weigh
     validate_disjoint(kOperation, outputs, inputs);
   }
   const Backend& backend = chosen(kOperation, context);
+  require_taken(kOperation, backend,
+                {dy.type, weights.data != nullptr ? weights.type : dy.type, dw.data != nullptr ? dw.type : dy.type});
   backend.operations->scatter({plan, dy, weights, dx}, resources_of(context));
   if (dw.data != nullptr) backend.operations->wgrad({plan, dy, x, dw}, resources_of(context));
 }

@@ -16,20 +16,22 @@ Backend cpu_backend() {
 #endif
 
 const auto& table() {
-  static const std::array<Backend, 2> entries = {cpu_backend(), reference_backend()};
+  static const std::array<Backend, 3> entries = {cpu_backend(), reference_backend(), ascend_model_backend()};
   return entries;
 }
 
-const Backend& find(std::string_view name, const std::string& asked_by) {
+/// prefix: where the name comes from, for messages.
+const Backend& find(std::string_view name, const std::string& prefix) {
   std::string names;
   for (const Backend& backend : table()) {
     names += (names.empty() ? "" : ", ") + std::string(backend.name);
     if (name != backend.name) continue;
     if (backend.unsupported == nullptr) return backend;
     throw Error(ErrorKind::unsupported, "backend",
-                asked_by + " names " + backend.name + ", which cannot run here: " + backend.unsupported);
+                prefix + "the backend " + backend.name + " cannot run here: " + backend.unsupported);
   }
-  throw Error(ErrorKind::unsupported, "backend", asked_by + " names '" + std::string(name) + "'; there are: " + names);
+  throw Error(ErrorKind::unsupported, "backend",
+              prefix + "no backend is called '" + std::string(name) + "'; there are: " + names);
 }
 
 }  // namespace
@@ -39,14 +41,14 @@ std::span<const Backend> backends() {
 }
 
 const Backend& find_backend(std::string_view name) {
-  return find(name, "the caller");
+  return find(name, "");
 }
 
 const Backend& default_backend() {
   if (const char* name = std::getenv("BINMOE_BACKEND"); name != nullptr && *name != '\0')
-    return find(name, "BINMOE_BACKEND");
+    return find(name, "BINMOE_BACKEND: ");
   for (const Backend& backend : table())
-    if (backend.unsupported == nullptr) return backend;
+    if (backend.unsupported == nullptr && !backend.by_name_only) return backend;
   throw Error(ErrorKind::unsupported, "backend", "no backend can run here");
 }
 

@@ -40,18 +40,21 @@ const Backend* cpu() {
 }
 
 TEST(Backends, the_table_lists_cpu_and_reference_with_descriptions) {
-  ASSERT_EQ(backends().size(), 2u);
+  ASSERT_EQ(backends().size(), 3u);
   EXPECT_STREQ(backends()[0].name, "cpu");
   EXPECT_STREQ(backends()[1].name, "reference");
   EXPECT_EQ(backends()[1].unsupported, nullptr);
+  EXPECT_STREQ(backends()[2].name, "ascend-model");
+  EXPECT_TRUE(backends()[2].by_name_only);
   for (const Backend& backend : backends()) EXPECT_GT(std::string(backend.description).size(), 3u);
 }
 
 TEST(Backends, one_is_found_by_its_name) {
   EXPECT_STREQ(find_backend("reference").name, "reference");
-  EXPECT_TRUE(refuses([] { find_backend("cuda"); }, "backend", "the caller names 'cuda'; there are: cpu, reference"));
-  EXPECT_TRUE(refuses([] { find_backend(""); }, "backend", "the caller names ''"));
-  EXPECT_TRUE(refuses([] { find_backend("referenc"); }, "backend", "the caller names 'referenc'"));
+  EXPECT_TRUE(refuses([] { find_backend("cuda"); }, "backend",
+                      "no backend is called 'cuda'; there are: cpu, reference, ascend-model"));
+  EXPECT_TRUE(refuses([] { find_backend(""); }, "backend", "no backend is called ''"));
+  EXPECT_TRUE(refuses([] { find_backend("referenc"); }, "backend", "no backend is called 'referenc'"));
 }
 
 TEST(Backends, the_environment_names_the_default) {
@@ -64,7 +67,8 @@ TEST(Backends, the_environment_names_the_default) {
     EXPECT_STREQ(default_backend().name, cpu() != nullptr ? "cpu" : "reference");
   }
   const ScopedBackend chosen("nonsense");
-  EXPECT_TRUE(refuses([] { default_backend(); }, "backend", "BINMOE_BACKEND names 'nonsense'; there are: cpu, ref"));
+  EXPECT_TRUE(refuses([] { default_backend(); }, "backend",
+                      "BINMOE_BACKEND: no backend is called 'nonsense'; there are: cpu, ref"));
 }
 
 TEST(Backends, an_unknown_name_in_the_environment_stops_a_call_and_never_falls_back) {
@@ -72,7 +76,8 @@ TEST(Backends, an_unknown_name_in_the_environment_stops_a_call_and_never_falls_b
   Tensor y = p.expert_rows_out();
   const auto before = y.all_bytes();
   const ScopedBackend chosen("nonsense");
-  EXPECT_TRUE(refuses([&] { gather(p.plan_view(), p.x.view(), {}, y.view()); }, "backend", "names 'nonsense'"));
+  EXPECT_TRUE(refuses([&] { gather(p.plan_view(), p.x.view(), {}, y.view()); }, "backend",
+                      "BINMOE_BACKEND: no backend is called 'nonsense'"));
   EXPECT_EQ(y.all_bytes(), before);
 }
 
@@ -87,9 +92,9 @@ TEST(Backends, an_unsupported_one_is_refused_with_its_reason) {
   EXPECT_TRUE(refuses([&] { gather(p.plan_view(), p.x.view(), {}, y.view(), context); }, "gather",
                       "the backend broken cannot run here: it was made for this test"));
   if (cpu() != nullptr) return;
-  EXPECT_TRUE(refuses([] { find_backend("cpu"); }, "backend", "the caller names cpu, which cannot run here: "));
+  EXPECT_TRUE(refuses([] { find_backend("cpu"); }, "backend", "the backend cpu cannot run here: "));
   const ScopedBackend chosen("cpu");
-  EXPECT_TRUE(refuses([] { default_backend(); }, "backend", "BINMOE_BACKEND names cpu, which cannot run here: "));
+  EXPECT_TRUE(refuses([] { default_backend(); }, "backend", "BINMOE_BACKEND: the backend cpu cannot run here: "));
 }
 
 CountingExecutor executor_after(const Backend* backend, const Case& c) {

@@ -48,12 +48,13 @@ static int same_ints(const int32_t* got, const int32_t* expected, size_t count) 
 
 static void test_backends(void) {
   EXPECT(strcmp(binmoe_version(), BINMOE_TEST_VERSION) == 0);
-  EXPECT(binmoe_backend_count() == 2);
+  EXPECT(binmoe_backend_count() == 3);
   EXPECT(strcmp(binmoe_backend_name(0), "cpu") == 0);
   EXPECT(strcmp(binmoe_backend_name(1), "reference") == 0);
   EXPECT(binmoe_backend_unsupported(1) == NULL);
-  EXPECT(binmoe_backend_name(2) == NULL && binmoe_backend_name(-1) == NULL);
-  EXPECT(binmoe_backend_unsupported(2) != NULL);
+  EXPECT(strcmp(binmoe_backend_name(2), "ascend-model") == 0);
+  EXPECT(binmoe_backend_name(3) == NULL && binmoe_backend_name(-1) == NULL);
+  EXPECT(binmoe_backend_unsupported(3) != NULL);
 }
 
 static void test_plan(const binmoe_context* context) {

@@ -24,6 +24,7 @@ bool failed() {
 class SameBits {
  public:
   void look(const Variant& variant, const Numbers& dw) {
+    if (variant.backend->by_name_only) return;  // the model's order of a sum depends on its tiles
     for (const Entry& entry : seen_) {
       if (entry.backend != variant.backend || entry.type != dw.weights().type) continue;
       EXPECT_EQ(entry.bytes == dw.packed(), true) << "dw has other bits than on [" << entry.name << "]";
@@ -46,7 +47,7 @@ class SameBits {
 
 void check_plan(const Problem& p) {
   const Sizes& s = p.c.sizes;
-  for (const Variant& variant : variants()) {
+  for (const Variant& variant : variants_taking({p.c.policy == DropPolicy::by_weight ? p.c.weight_type : DType::f32})) {
     SCOPED_TRACE(variant.name);
     Numbers room(3 * (s.assignments() + s.num_experts), DType::f32, Memory::Use::output);  // six arrays, guarded
     auto* array = static_cast<int32_t*>(room.gradients().data);
@@ -68,7 +69,7 @@ void check_gather(const Problem& p) {
   const auto plain = expected_bytes(oracle::gather(p.plan, p.x.values(), {}, p.c.hidden, type), type);
   const auto weighted =
       expected_bytes(oracle::gather(p.plan, p.x.values(), p.weights.values(), p.c.hidden, type), type);
-  for (const Variant& variant : variants()) {
+  for (const Variant& variant : variants_taking({p.c.row_type, p.c.weight_type})) {
     SCOPED_TRACE(variant.name);
     for (const bool with_weights : {false, true}) {
       Tensor y = p.expert_rows_out();
@@ -84,7 +85,7 @@ void check_scatter(const Problem& p) {
   const auto plain = expected_bytes(oracle::scatter(p.plan, p.y.values(), {}, p.c.hidden, type), type);
   const auto weighted =
       expected_bytes(oracle::scatter(p.plan, p.y.values(), p.weights.values(), p.c.hidden, type), type);
-  for (const Variant& variant : variants()) {
+  for (const Variant& variant : variants_taking({p.c.row_type, p.c.weight_type})) {
     SCOPED_TRACE(variant.name);
     for (const bool with_weights : {false, true}) {
       Tensor out = p.token_rows_out();
@@ -98,7 +99,7 @@ void check_scatter(const Problem& p) {
 void check_wgrad(const Problem& p) {
   const oracle::Dots dots = oracle::wgrad(p.plan, p.y.values(), p.grad.values(), p.c.hidden);
   SameBits same_bits;
-  for (const Variant& variant : variants()) {
+  for (const Variant& variant : variants_taking({p.c.row_type, p.c.weight_type})) {
     SCOPED_TRACE(variant.name);
     for (const DType dw_type : gradient_types(p.c)) {
       Numbers dw = p.gradients_out(dw_type);
@@ -117,7 +118,7 @@ void check_scatter_backward(const Problem& p) {
       expected_bytes(oracle::gather(p.plan, p.grad.values(), p.weights.values(), p.c.hidden, type), type);
   const oracle::Dots dots = oracle::wgrad(p.plan, p.y.values(), p.grad.values(), p.c.hidden);
   SameBits same_bits;
-  for (const Variant& variant : variants()) {
+  for (const Variant& variant : variants_taking({p.c.row_type, p.c.weight_type})) {
     SCOPED_TRACE(variant.name);
     for (const bool with_weights : {false, true}) {
       const Weights weights = with_weights ? p.weights.weights() : Weights{};
@@ -147,7 +148,7 @@ void check_gather_backward(const Problem& p) {
       expected_bytes(oracle::scatter(p.plan, p.y.values(), p.weights.values(), p.c.hidden, type), type);
   const oracle::Dots dots = oracle::wgrad(p.plan, p.y.values(), p.x.values(), p.c.hidden);
   SameBits same_bits;
-  for (const Variant& variant : variants()) {
+  for (const Variant& variant : variants_taking({p.c.row_type, p.c.weight_type})) {
     SCOPED_TRACE(variant.name);
     for (const bool with_weights : {false, true}) {
       const Weights weights = with_weights ? p.weights.weights() : Weights{};

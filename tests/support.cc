@@ -31,20 +31,25 @@ bool both_nan(const unsigned char* a, const unsigned char* b, DType type) {
   return type != DType::bytes && std::isnan(oracle::value_at(a, 0, type)) && std::isnan(oracle::value_at(b, 0, type));
 }
 
+std::vector<std::string> settings_of(const Backend& backend) {
+  if (std::string(backend.name) == "ascend-model") return {"", "order=expert", "soc=950_957x"};
+  std::vector<std::string> out;
+  for (const BackendOption& option : backend_options(backend)) {
+    if (option.key != "target") continue;
+    for (const std::string& value : option.values)
+      for (const char* stream : {"", ",stream_bytes=0"}) out.push_back("target=" + value + stream);
+  }
+  if (out.empty()) out.push_back("");
+  return out;
+}
+
 std::vector<Variant> make_variants() {
   static const std::unique_ptr<Executor> pools[] = {make_thread_pool(1), make_thread_pool(2), make_thread_pool(3)};
   std::vector<Variant> out;
   for (const Backend& backend : backends()) {
     if (backend.unsupported != nullptr) continue;
-    std::vector<std::string> settings = {""};
-    for (const BackendOption& option : backend_options(backend)) {
-      if (option.key != "target") continue;
-      settings.clear();
-      for (const std::string& value : option.values)
-        for (const char* stream : {"", ",stream_bytes=0"}) settings.push_back("target=" + value + stream);
-    }
-    const bool threads = std::string(backend.name) != "reference";  // which never calls the executor: backend_test.cc
-    for (const std::string& setting : settings)
+    const bool threads = !backend.by_name_only && std::string(backend.name) != "reference";  // backend_test.cc
+    for (const std::string& setting : settings_of(backend))
       for (int pool = 0; pool < (threads ? 3 : 1); ++pool)
         out.push_back({std::string(backend.name) + (setting.empty() ? "" : " " + setting) +
                            " threads=" + std::to_string(pool + 1),
@@ -58,6 +63,16 @@ std::vector<Variant> make_variants() {
 const std::vector<Variant>& variants() {
   static const std::vector<Variant> made = make_variants();
   return made;
+}
+
+std::vector<Variant> variants_taking(std::initializer_list<DType> types) {
+  std::vector<Variant> out;
+  for (const Variant& variant : variants()) {
+    bool takes = true;
+    for (const DType type : types) takes = takes && variant.backend->takes(type);
+    if (takes) out.push_back(variant);
+  }
+  return out;
 }
 
 uint64_t Random::bits() {  // splitmix64

@@ -43,6 +43,8 @@ struct Variant {
 
 /// reference, and cpu (where it runs) on each of its targets, with and without streaming stores, on 1, 2, 3 threads.
 const std::vector<Variant>& variants();
+/// Those whose backend takes all of these dtypes.
+std::vector<Variant> variants_taking(std::initializer_list<DType> types);
 
 /// A small counter-based generator: the same numbers everywhere.
 class Random {

@@ -18,7 +18,8 @@ enum {
   BINMOE_INVALID_ARGUMENT = 1, /* sizes, shapes, dtypes, overlap, null pointers */
   BINMOE_INVALID_DATA = 2,     /* what the arrays hold: binmoe_last_fault() */
   BINMOE_UNSUPPORTED = 3,      /* an unknown or unsupported backend or option */
-  BINMOE_OUT_OF_MEMORY = 4
+  BINMOE_OUT_OF_MEMORY = 4,
+  BINMOE_INTERNAL = 5 /* a bug of ours, e.g. a fault that a model found in its kernels */
 };
 
 /* dtype of rows and weights */

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "binmoe/types.h"
+
 namespace binmoe {
 
 /// Threads are a hook. parallel_for calls body(argument, i) once for each i in [0, chunks), on any thread, in any
@@ -35,6 +37,10 @@ struct Backend {
   const char* description = nullptr;
   const char* unsupported = nullptr;  ///< null = it runs here; else the reason why not
   const BackendOperations* operations = nullptr;
+  uint8_t dtypes = 0;         ///< bit 1 << DType for each dtype that it takes, of rows, weights and dw
+  bool by_name_only = false;  ///< never the default
+
+  constexpr bool takes(DType type) const { return (dtypes >> static_cast<int>(type) & 1) != 0; }
 };
 
 /// Every known backend, the best first; those that cannot run here carry the reason.

@@ -22,7 +22,8 @@ constexpr BackendOperations kOperations = {
 
 Backend cpu_backend() {
   const bool supported = cpu::settings_of("").kernels != nullptr;
-  return {"cpu", "SIMD and threads", supported ? nullptr : "this processor is older than x86-64-v2", &kOperations};
+  return {"cpu", "SIMD and threads", supported ? nullptr : "this processor is older than x86-64-v2", &kOperations,
+          kAllDTypes};
 }
 
 }  // namespace binmoe

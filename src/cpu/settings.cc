@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "option_text.h"
+
 namespace binmoe::cpu {
 namespace {
 
@@ -93,15 +95,9 @@ std::string apply(std::string_view key, std::string_view value, Settings& settin
   return "the backend cpu has no option '" + std::string(key) + "'; there are: target, stream_bytes";
 }
 
-std::string apply_all(std::string_view options, Settings& settings) {
-  while (!options.empty()) {
-    const std::string_view pair = options.substr(0, options.find(','));
-    options.remove_prefix(std::min(pair.size() + 1, options.size()));
-    const size_t equals = pair.find('=');
-    const auto value = equals == std::string_view::npos ? std::string_view() : pair.substr(equals + 1);
-    if (std::string complaint = apply(pair.substr(0, equals), value, settings); !complaint.empty()) return complaint;
-  }
-  return "";
+std::string apply_all(const char* options, Settings& settings) {
+  return apply_options(options,
+                       [&](std::string_view key, std::string_view value) { return apply(key, value, settings); });
 }
 
 struct Machine {

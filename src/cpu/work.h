@@ -51,13 +51,15 @@ void for_tokens_and_empty_rows(const Resources& resources, const Settings& setti
   const int64_t tokens = plan.sizes.tokens, rows = plan.sizes.expert_rows();
   const int64_t token_chunks = chunk_count(resources.executor, tokens, bytes);
   const int64_t row_chunks = chunk_count(resources.executor, rows, bytes);
-  parallel_for(resources.executor, token_chunks + row_chunks, [&](int64_t i) {
+  const auto body = [&](int64_t i) {
     if (i < token_chunks)
       token_body(part_of(tokens, i, token_chunks));
     else
       zero_empty_rows(plan, y, part_of(rows, i - token_chunks, row_chunks), *settings.kernels, stream);
     if (stream) settings.kernels->flush();
-  });
+  };
+  if (token_chunks > 1 || row_chunks > 1) return parallel_for(resources.executor, token_chunks + row_chunks, body);
+  for (int64_t i = 0; i < token_chunks + row_chunks; ++i) body(i);
 }
 
 /// The first kept assignment in [a, end), or end.

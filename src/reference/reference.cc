@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backend.h"
+#include "finish_plan.h"
 #include "layout.h"
 #include "numeric.h"
 
@@ -17,27 +18,6 @@ using numeric::store;
 bool comes_first(double a, double b) {  // larger weight first, NaN last
   if (a != a || b != b) return a == a && b != b;
   return a > b;
-}
-
-/// Fill bins, counts, bin_ids' tail and row_of_assignment from indices that are in place.
-void finish_plan(const PlanView& out, const std::vector<int32_t>& counts) {
-  const Sizes& s = out.sizes;
-  std::fill_n(out.row_of_assignment, s.assignments(), -1);
-  int32_t end = 0;
-  for (int32_t e = 0; e < s.num_experts; ++e) {
-    const int32_t begin = end;
-    end += counts[static_cast<size_t>(e)];
-    out.bins[e] = end;
-    out.tokens_per_expert[e] = end - begin;
-    out.kept_per_expert[e] = std::min(end - begin, s.expert_capacity);
-    for (int32_t p = begin; p < end; ++p) {
-      out.bin_ids[p] = e;
-      if (p - begin < s.expert_capacity)
-        out.row_of_assignment[out.indices[p]] = static_cast<int32_t>(expert_rows(out, e).begin + p - begin);
-    }
-  }
-  std::fill(out.indices + end, out.indices + s.assignments(), -1);
-  std::fill(out.bin_ids + end, out.bin_ids + s.assignments(), s.num_experts);
 }
 
 std::optional<Fault> plan(const PlanJob& job, const Resources&) {
@@ -67,11 +47,7 @@ std::optional<Fault> plan(const PlanJob& job, const Resources&) {
 }
 
 void plan_from_bins(const PlanFromBinsJob& job, const Resources&) {
-  std::vector<int32_t> counts;
-  for (int64_t e = 0; e < job.bins.num_experts; ++e)
-    counts.push_back(job.bins.bins[e] - (e > 0 ? job.bins.bins[e - 1] : 0));
-  std::copy_n(job.bins.indices, job.bins.count, job.out.indices);
-  finish_plan(job.out, counts);
+  plan_from_bins_on_host(job);
 }
 
 template <class Real>
@@ -166,7 +142,7 @@ constexpr BackendOperations kOperations = {
 }  // namespace
 
 Backend reference_backend() {
-  return {"reference", "plain loops on one thread: the oracle", nullptr, &kOperations};
+  return {"reference", "plain loops on one thread: the oracle", nullptr, &kOperations, kAllDTypes};
 }
 
 }  // namespace binmoe

@@ -1,0 +1,22 @@
+// The buffers of each kernel, one for one with its InitBuffer calls.
+#pragma once
+
+#include "ascend/tiling/tile_plan.h"
+
+namespace binmoe::ascend {
+
+constexpr int64_t kUbLine = 32;
+
+constexpr int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+/// How much is in flight.
+struct Depth {
+  int32_t slots, out_slots, slot_rows;
+};
+
+/// A plan with this pipeline and its buffers, whether it fits or not. Bytes are not rounded yet.
+MoverPlan shape(const TileRequest& request, Order order, int64_t columns, const Depth& depth);
+
+}  // namespace binmoe::ascend

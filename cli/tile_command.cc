@@ -12,16 +12,16 @@ namespace {
 constexpr CommandText kText = {
     "tile", "Print the tile plan of an Ascend kernel and its exact Unified Buffer budget.",
     R"(Programs, rows held in the Unified Buffer (UB), columns of a tile, buffers with their multi-buffering. The budget is
-exact for the Ascend C kernels and an upper bound for the Triton ones. The estimate comes from published figures; nothing
-was measured on a device.
+exact for the Ascend C kernels and an upper bound for the Triton ones. The estimate comes from published figures;
+nothing was measured on a device.
 
 JSON (--json):
   soc, family, row_copy, op, order, dtype, num_programs, sub_block_size, block_x, buffers: [{name, bytes, count}],
   ub_bytes, ub_limit_bytes, estimate_us
 
 Examples:
-  binmoe tile --soc 910B3 --op gather --dtype bf16 --tokens 16384 --hidden-size 4096 \
-    --num-experts 8 --top-k 2 --expert-capacity 5120
+  binmoe tile --soc 910B3 --op gather --dtype bf16 --tokens 16384 \
+    --hidden-size 4096 --num-experts 8 --top-k 2 --expert-capacity 5120
   binmoe tile --list)"};
 
 std::string json_of(const ascend::TilePlan& plan) {

@@ -1,5 +1,6 @@
-"""Add machine, commit and command to a measurement: bench_record.py MEASURED.json NAME COMMAND...
+"""Add machine, commit and commands to measurements: bench_record.py FOLDER NAME
 
+FOLDER holds N.json, what `binmoe bench --json` printed, and N.command for each run.
 Writes bench/results/NAME.json (no NAME: the CPU's model) and prints its tables, ready for README.
 """
 
@@ -7,7 +8,6 @@ import json
 import os
 import platform
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -64,15 +64,19 @@ def tables(results):
         yield ""
 
 
-def main(measured, name, *command):
-    record = {"command": shlex.join(command), "commit": commit(), "machine": machine()}
-    record |= json.loads(Path(measured).read_text())
+def main(folder, name):
+    runs = []
+    for path in sorted(Path(folder).glob("*.json")):
+        runs.append({"command": path.with_suffix(".command").read_text().strip()} | json.loads(path.read_text()))
+    record = {"commit": commit(), "machine": machine(), "runs": runs}
     slug = name or re.sub(r"[^a-z0-9]+", "-", cpu_model().lower()).strip("-")
     path = Path("bench/results") / f"{slug}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=1) + "\n")
-    print("\n".join(tables(record["results"])))
-    print(f"copy {record['copy_gb_per_s']:.1f} GB/s; {record['machine']['cpu']}; commit {record['commit']}")
+    for run in runs:
+        print(f"{run['command']}: copy {run['copy_gb_per_s']:.1f} GB/s, {run['threads']} threads\n")
+        print("\n".join(tables(run["results"])))
+    print(f"{record['machine']['cpu']}; commit {record['commit']}")
     print(f"written to {path}")
 
 

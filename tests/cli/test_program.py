@@ -10,7 +10,7 @@ import pytest
 from program import PROGRAM, ROOT, TRACES, backends, run, run_json
 
 COMMANDS = ["plan", "check", "gather", "scatter", "wgrad", "scatter-backward", "gather-backward", "capacity", "bench",
-            "info", "demo"]  # fmt: skip
+            "info", "demo", "tile", "simulate"]  # fmt: skip
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -22,7 +22,7 @@ def test_every_command_explains_itself(command):
     assert max(map(len, text.splitlines())) <= 120
     for option in ("--backend", "--options", "--threads", "--json"):
         assert option in text
-    if command not in ("bench", "info", "demo"):
+    if command not in ("bench", "info", "demo", "tile", "simulate"):
         assert "Formula:" in text
         assert "Files:" in text
 
@@ -36,7 +36,7 @@ def test_the_program_lists_its_commands():
 
 def test_info_lists_every_backend_and_why_not():
     info = run_json("info")
-    assert [backend["name"] for backend in info["backends"]] == ["cpu", "reference"]
+    assert [backend["name"] for backend in info["backends"]] == ["cpu", "reference", "ascend-model"]
     for backend in info["backends"]:
         assert backend["supported"] == (backend["reason"] is None)
         assert backend["description"]

@@ -65,7 +65,7 @@ USAGE = [
     (["check", "--plan", "{}/plan", "--top-k", 1], "go with --indices and --bins"),
     (["check", "--indices", "i", "--bins", "b", "--num-tokens", 1, "--top-k", 0], "--top-k is 0, but must be at"),
     (["check", "--indices", "i", "--bins", "b", "--num-tokens", -1, "--top-k", 1], "--num-tokens is -1, but must be"),
-    (["check", "--plan", "{}/plan", "--backend", "gpu"], "names 'gpu'"),
+    (["check", "--plan", "{}/plan", "--backend", "gpu"], "no backend is called 'gpu'"),
     (["gather", "--plan", "{}/plan", "--out", "{}/new.npy"], "--x is required"),
     (["scatter", "--plan", "{}/plan", "--y", "{}/y.npy"], "--out is required"),
     (["gather-backward", "--plan", "{}/plan", "--grad", "{}/y.npy", "--x", "{}/x.npy", "--out", "{}/new.npy"],
@@ -86,7 +86,7 @@ def test_wrong_usage_ends_with_2(arguments, text, files):
 def test_a_backend_of_the_environment_is_asked_for_too(files):
     done = run("gather", "--plan", files / "plan", "--x", files / "x.npy", "--out", files / "new.npy", code=2,
                BINMOE_BACKEND="gpu")  # fmt: skip
-    assert "BINMOE_BACKEND names 'gpu'; there are: cpu, reference" in done.stderr
+    assert "BINMOE_BACKEND: no backend is called 'gpu'; there are: cpu, reference" in done.stderr
     assert not (files / "new.npy").exists()
 
 

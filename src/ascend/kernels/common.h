@@ -181,7 +181,8 @@ class StagedTable {
   int64_t begin_ = 0, end_ = 0, turn_ = 0;
 };
 
-/// Copy `rows` rows of `count` elements from UB, `row_pitch` bytes apart, to GM, `stride` elements apart.
+/// Copy `rows` rows of `count` elements from UB, `row_pitch` bytes apart, to GM, `stride` elements apart: less than
+/// 4 GiB between them.
 template <class T>
 __aicore__ inline void copy_out(const GlobalTensor<T>& to, const LocalTensor<T>& from, int32_t count, int32_t rows = 1,
                                 int32_t row_pitch = 0, int64_t stride = 0) {

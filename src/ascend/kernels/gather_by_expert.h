@@ -160,9 +160,14 @@ class GatherByExpert {
                       read_scalar(weights[static_cast<uint32_t>(i * kLine / 2)], tile_.weight_type, 0), columns);
       }
       staged_weights_.Release(turn);
-    } else if (run.rows > 0) {
-      copy_out(y_[static_cast<uint64_t>(to)], rows, columns, run.rows, pitch * static_cast<int32_t>(sizeof(T)),
-               tile_.expert_row_stride);
+    } else if ((tile_.expert_row_stride - columns) * static_cast<int64_t>(sizeof(T)) <= UINT32_MAX) {
+      if (run.rows > 0)
+        copy_out(y_[static_cast<uint64_t>(to)], rows, columns, run.rows, pitch * static_cast<int32_t>(sizeof(T)),
+                 tile_.expert_row_stride);
+    } else {  // a burst cannot stride so far
+      for (int32_t i = 0; i < run.rows; ++i)
+        copy_out(y_[static_cast<uint64_t>(to + i * tile_.expert_row_stride)], rows[static_cast<uint32_t>(i * pitch)],
+                 columns);
     }
     rows_.FreeTensor(rows);
   }

@@ -67,8 +67,7 @@ void scatter_backward(const ScatterBackwardJob& job, const Resources& resources)
   job.y.cols > 0 ? run_on_model(job, resources, run_scatter_backward) : clear(job.dw);
 }
 
-constexpr uint8_t kDTypes =
-    1 << static_cast<int>(DType::f32) | 1 << static_cast<int>(DType::bf16) | 1 << static_cast<int>(DType::f16);
+constexpr uint8_t kDTypes = kAllDTypes & ~(1 << static_cast<int>(DType::f64));
 
 constexpr BackendOperations kOperations = {
     .options = model_options,

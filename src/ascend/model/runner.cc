@@ -29,7 +29,9 @@ vector_core::Profile profile_of(const Soc& soc) {
 }
 
 TileRequest request_of(const Soc& soc, const GatherJob& job) {
-  return request_for(soc, Op::gather, job.plan, job.x, job.weights);
+  TileRequest r = request_for(soc, Op::gather, job.plan, job.x, job.weights);
+  if (r.rows == DType::bytes) r.hidden_size *= job.x.element_bytes;
+  return r;
 }
 
 TileRequest request_of(const Soc& soc, const ScatterJob& job) {

@@ -94,8 +94,10 @@ void run(vector_core::Machine& machine, const MoverPlan& tile, const ConstPlanVi
 
 }  // namespace
 
-Simulation simulate(const TileRequest& request, const ConstPlanView& plan, std::string* chrome_trace) {
+Simulation simulate(const TileRequest& asked, const ConstPlanView& plan, std::string* chrome_trace) {
   validate_plan("simulate", plan);
+  TileRequest request = asked;
+  if (request.op == Op::wgrad || request.op == Op::plan) request.weights.reset();  // they take none
   Simulation out;
   vector_core::Machine machine(profile_of(*request.soc));
   if (request.op == Op::plan) {

@@ -130,14 +130,14 @@ MoverPlan shape(const TileRequest& r, Order order, int64_t columns, const Depth&
   tile.expert_capacity = to_int(r.expert_capacity);
   tile.block_x = to_int(columns);
   tile.num_tiles = columns > 0 ? to_int((r.hidden_size + columns - 1) / columns) : 1;
-  tile.row_pitch = to_int(round_up(std::max<int64_t>(columns, 1) * size_of(r.rows), kUbLine));
+  tile.row_pitch = to_int(round_up(std::max<int64_t>(columns, 1) * row_element_bytes(r), kUbLine));
   tile.slots = depth.slots;
   tile.out_slots = depth.out_slots;
   tile.slot_rows = depth.slot_rows;
   tile.kept_experts = to_int(std::min<int64_t>(r.num_experts, kKeptExperts));
   tile.bin_experts = to_int(std::min<int64_t>(r.num_experts, kBinExperts));
   tile.zero_bytes =
-      to_int(std::min(kZeroBytes, round_up(std::max<int64_t>(r.hidden_size, 1) * size_of(r.rows), kUbLine) * 16));
+      to_int(std::min(kZeroBytes, round_up(std::max<int64_t>(r.hidden_size, 1) * row_element_bytes(r), kUbLine) * 16));
   tile.zero_rows = to_int(std::max<int64_t>(1, kZeroBytes / tile.row_pitch));
   tile.reduce_bytes = to_int(round_up(round_up(columns, 64) / 64 * 4 + kUbLine, kUbLine));
   set_blocks(plan);

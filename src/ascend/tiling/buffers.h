@@ -11,6 +11,11 @@ constexpr int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
+/// Rows of bytes are moved as they are, a byte an element.
+constexpr int64_t row_element_bytes(const TileRequest& r) {
+  return r.rows == DType::bytes ? 1 : size_of(r.rows);
+}
+
 /// How much is in flight.
 struct Depth {
   int32_t slots, out_slots, slot_rows;

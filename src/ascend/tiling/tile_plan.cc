@@ -18,6 +18,7 @@ constexpr int64_t kVectorBytes = 255 * 256;  // of one vector instruction: 255 r
 constexpr int64_t kFloatBytes = 4;
 constexpr double kCoreBytesPerUs = 45e3, kMemoryBytesPerUs = 1.8e6;  // docs/ascend.md, section 1
 constexpr double kLatencyUs = 0.25;
+constexpr double kClearlyFaster = 0.9;  // by the rounding of shares alone, an estimate is no finer
 
 /// Slots of rows and of results, the best first.
 constexpr std::pair<int32_t, int32_t> kDepths[] = {{4, 4}, {4, 3}, {3, 3}, {4, 2}, {3, 2}, {2, 2}};
@@ -32,8 +33,13 @@ void validate(const TileRequest& r) {
     refuse("tokens, hidden_size and expert_capacity must not be negative");
   if (r.top_k < 1) refuse("top_k is " + std::to_string(r.top_k) + ", but must be at least 1");
   if (r.num_experts < 1) refuse("num_experts is " + std::to_string(r.num_experts) + ", but must be at least 1");
+  if (r.op != Op::plan && r.family == Family::ascendc && r.expert_capacity > INT32_MAX)
+    refuse("expert_capacity is " + std::to_string(r.expert_capacity) + ", but must be below 2^31");
+  int64_t assignments = 0;
+  if (__builtin_mul_overflow(r.tokens, int64_t{r.top_k}, &assignments)) refuse("tokens * top_k passes 2^63");
   const auto is_taken = [](DType type) { return type == DType::f32 || type == DType::bf16 || type == DType::f16; };
-  if (!is_taken(r.rows))
+  const bool copied = r.rows == DType::bytes && r.op == Op::gather && !r.weights && r.family == Family::ascendc;
+  if (!copied && !is_taken(r.rows))
     refuse(std::string("rows of ") + name_of(r.rows) + " are not taken; there are: f32, bf16, f16");
   if (r.weights && !is_taken(*r.weights))
     refuse(std::string("weights of ") + name_of(*r.weights) + " are not taken; there are: f32, bf16, f16");
@@ -44,7 +50,7 @@ void validate(const TileRequest& r) {
 /// Columns of a tile when a row is cut in `tiles`: the row, or a multiple of 512 bytes (of 32 in short rows).
 int64_t columns_of(const TileRequest& r, int64_t tiles) {
   if (tiles == 1) return r.hidden_size;
-  const int64_t size = size_of(r.rows), bytes = (r.hidden_size + tiles - 1) / tiles * size;
+  const int64_t size = row_element_bytes(r), bytes = (r.hidden_size + tiles - 1) / tiles * size;
   return round_up(bytes, r.hidden_size * size >= 2 * kBurstAlignment ? kBurstAlignment : kUbLine) / size;
 }
 
@@ -59,7 +65,7 @@ void sum_buffers(MoverPlan& plan) {
 
 /// Rows that one vector instruction can take in f32.
 int64_t rows_of_instruction(const TileRequest& r, int64_t pitch) {
-  return std::max<int64_t>(1, kVectorBytes / (pitch / size_of(r.rows) * kFloatBytes));
+  return std::max<int64_t>(1, kVectorBytes / (pitch / row_element_bytes(r) * kFloatBytes));
 }
 
 int64_t large_rows(int64_t pitch) {
@@ -80,8 +86,8 @@ MoverPlan fit(const TileRequest& r, Order order) {
   int64_t least = -1;
   for (int64_t tiles = 1;; tiles = tiles < 8 ? tiles + 1 : tiles * 2) {
     const int64_t columns = columns_of(r, tiles);
-    const int64_t pitch = round_up(std::max<int64_t>(columns, 1) * size_of(r.rows), kUbLine);
-    const bool smallest = columns * size_of(r.rows) <= kBurstAlignment;
+    const int64_t pitch = round_up(std::max<int64_t>(columns, 1) * row_element_bytes(r), kUbLine);
+    const bool smallest = columns * row_element_bytes(r) <= kBurstAlignment;
     if (columns * kFloatBytes > kVectorBytes) continue;
     const int64_t most = slot_rows_of(r, pitch);
     for (const bool enough : {true, false}) {  // slots of large transfers first
@@ -104,7 +110,7 @@ MoverPlan fit(const TileRequest& r, Order order) {
 
 /// Bytes moved when the kept rows are as many as can be: min(T*K, E*C).
 double bytes_moved(const TileRequest& r, Order order) {
-  const auto row = static_cast<double>(r.hidden_size * size_of(r.rows));
+  const auto row = static_cast<double>(r.hidden_size * row_element_bytes(r));
   const double tokens = static_cast<double>(r.tokens), assignments = tokens * r.top_k;
   const double expert_rows = static_cast<double>(r.num_experts) * static_cast<double>(r.expert_capacity);
   const double kept = std::min(assignments, expert_rows), used = std::min(tokens, kept);
@@ -173,10 +179,17 @@ const char* name_of(Order order) {
 
 MoverPlan mover_plan(const TileRequest& request) {
   validate(request);
-  // Expert order reads a row once per choice, token order once: it is never the faster one (docs/ascend.md, section 5).
   MoverPlan plan = fit(request, request.order.value_or(Order::token));
   estimate(plan);
-  return plan;
+  if (request.op != Op::gather || request.order) return plan;
+  // Expert order reads a row once per choice, token order once; it can only be the faster one at top_k = 1.
+  try {
+    MoverPlan by_expert = fit(request, Order::expert);
+    estimate(by_expert);
+    return by_expert.estimate_us < plan.estimate_us * kClearlyFaster ? by_expert : plan;
+  } catch (const Error&) {
+    return plan;  // it does not fit
+  }
 }
 
 namespace {

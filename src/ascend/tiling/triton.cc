@@ -20,7 +20,7 @@ TilePlan shape(const TileRequest& r, Order order, int64_t rows, int64_t columns)
   plan.sub_block_size = plan.items_per_block = rows;
   plan.block_x = columns;
   plan.items = order == Order::expert ? r.tokens * r.top_k : r.tokens;
-  const int64_t row = columns * size_of(r.rows), tile = rows * row, floats = columns * kFloatBytes;
+  const int64_t row = columns * row_element_bytes(r), tile = rows * row, floats = columns * kFloatBytes;
   const auto add = [&](const char* name, int64_t bytes, int32_t count) {
     plan.buffers.push_back({name, round_up(bytes, kUbLine), count});
   };
@@ -63,8 +63,12 @@ bool is_allowed(const TileRequest& r, int64_t columns) {
 
 TilePlan triton_plan(const TileRequest& r, Order order) {
   const bool sums = r.op != Op::gather;
-  const int64_t size = size_of(r.rows), unit = kUbLine / size;
+  const int64_t size = row_element_bytes(r), unit = kUbLine / size;
   const int64_t most_rows = sums ? std::min<int64_t>(kMostRowsOfSum, r.top_k) : kMostRows;
+  if (r.op == Op::gather && r.row_copy == RowCopy::indexed_load && r.hidden_size % unit != 0)
+    throw Error(ErrorKind::invalid_argument, "tile",
+                "an indexed_load keeps no column mask: its tiles must divide the row, but " +
+                    std::to_string(r.hidden_size) + " columns are no multiple of 32 bytes; take another row copy");
   int64_t least = -1;
   for (int64_t rows = std::max<int64_t>(most_rows, 1); rows > 0; rows /= 2) {
     for (int64_t columns = round_up(std::clamp<int64_t>(r.hidden_size, 1, 8192), unit); columns >= unit;

@@ -38,15 +38,16 @@ Measured Stopwatch::measure(Problem& problem, Op op, const Context& context, int
   const auto call = [&] { problem.run(op, context); };
   Measured out;
   out.bytes = problem.minimum_bytes(op);
+  const bool small = out.bytes < kSmallBytes;
   int calls = 1;
-  if (out.bytes < kSmallBytes) {
+  if (small) {
     seconds(call);
     calls = std::max(1, static_cast<int>(kSmallSeconds / std::max(seconds(call), 1e-7)));
   }
   std::vector<double> times, rates, shares;
   for (int i = 0; i < repetitions; ++i) {
     const double copy_rate = 2.0 * static_cast<double>(kCopyBytes) / copy_seconds();
-    if (calls > 1) call();  // the copy emptied the caches
+    if (small) call();  // the copy emptied the caches
     const double time = seconds([&] {
                           for (int c = 0; c < calls; ++c) call();
                         }) /

@@ -21,12 +21,13 @@ constexpr int64_t kCacheLine = 64;
 constexpr int64_t kPrefetchAssignments = 262144;
 constexpr int64_t kLineEntries = kCacheLine / static_cast<int64_t>(sizeof(int32_t));
 
-/// One expert in one chunk. While counting, `next` is the count. Cursors of different chunks never share a cache line.
+/// One expert in one chunk. While counting, `next` and `odd` are the counts of even and odd assignments: two neighbours
+/// of one expert then do not wait for each other. Cursors of different chunks never share a cache line.
 struct Cursor {
   int32_t next;      // sorted position of the chunk's next entry
   int32_t kept_end;  // sorted positions from here on are dropped
   int32_t shift;     // expert row = position + shift
-  int32_t unused;
+  int32_t odd;
 };
 
 int64_t cursors_per_chunk(const Sizes& s) {
@@ -131,9 +132,9 @@ class Planner {
   bool count(int64_t chunk) const {
     Cursor* mine = cursors(chunk);
     std::memset(mine, 0, static_cast<size_t>(stride_) * sizeof(Cursor));
-    return for_chunk<Id>(chunk, [&](int64_t, Id id) {
+    return for_chunk<Id>(chunk, [&](int64_t a, Id id) {
       if (!in_range(id)) return false;
-      if (static_cast<int64_t>(id) >= 0) ++mine[id].next;
+      if (static_cast<int64_t>(id) >= 0) ++((a & 1) != 0 ? mine[id].odd : mine[id].next);
       return true;
     });
   }
@@ -153,7 +154,7 @@ class Planner {
       const int32_t begin = end;
       for (int64_t c = 0; c < chunks_; ++c) {
         Cursor& cursor = cursors(c)[e];
-        const int32_t count = cursor.next;
+        const int32_t count = cursor.next + cursor.odd;
         cursor.next = end;
         end += count;
       }

@@ -56,8 +56,11 @@ struct Row {
   }
 };
 
+constexpr int kIntoFirstLevel = 3, kIntoSecondLevel = 2;
+
+template <int kLevel>
 HWY_INLINE void fetch(const char* p, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 3);
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, kLevel);
 }
 
 template <class Format, bool kStream>
@@ -103,7 +106,7 @@ HWY_INLINE void sum_row(char* dst, const SumSources& sources, int64_t cols) {
   const Row<Format> row(cols);
   int64_t step = 0;
   for (int64_t at = 0; at < row.whole; at += Format::kStepBytes, ++step) {
-    for (int64_t i = 0; i < sources.next_count; ++i) fetch(sources.next[i] + at, Format::kStepBytes);
+    for (int64_t i = 0; i < sources.next_count; ++i) fetch<kIntoFirstLevel>(sources.next[i] + at, Format::kStepBytes);
     const auto sum =
         sum_step<kWeighted, Real>(sources, step, [&](const char* from) { return Format::load(from + at); });
     if (!carried(sources, step, sum)) Format::template store<kStream>(sum, dst + at);
@@ -131,7 +134,7 @@ double dot(const char* y, const char* grad, int64_t cols, const char* next) {
   const Row<Format> row(cols);
   auto total = zero_step<typename Format::Real>();
   for (int64_t at = 0; at < row.whole; at += Format::kStepBytes) {
-    if (next != nullptr) fetch(next + at, Format::kStepBytes);
+    if (next != nullptr) fetch<kIntoSecondLevel>(next + at, Format::kStepBytes);
     total = add(total, mul(Format::load(y + at), Format::load(grad + at)));
   }
   if (row.rest != 0) {
@@ -149,7 +152,7 @@ HWY_INLINE double dot_and_scale_row(char* dst, const char* y, const char* grad, 
   const Row<Format> row(cols);
   auto total = zero_step<Real>();
   for (int64_t at = 0; at < row.whole; at += Format::kStepBytes) {
-    if (next != nullptr) fetch(next + at, Format::kStepBytes);
+    if (next != nullptr) fetch<kIntoFirstLevel>(next + at, Format::kStepBytes);
     const auto g = Format::load(grad + at);
     total = add(total, mul(Format::load(y + at), g));
     if constexpr (kWeighted)

@@ -16,8 +16,9 @@ namespace {
 
 constexpr CommandText kText = {
     "simulate", "Run an Ascend C kernel on our model of a vector core and print its work and an estimate.",
-    R"(The kernel is checked on the way: races, buffers, bounds (docs/ascend.md). Estimates come from the model's constants;
-nothing was measured on a device. The bound is the minimum bytes of docs/design.md, section 6, at the chip's bandwidth.
+    R"(The kernel is checked on the way: races, buffers, bounds (docs/ascend.md). Estimates come from the model's
+constants; nothing was measured on a device. The bound is the minimum bytes of docs/design.md, section 6, at the
+chip's bandwidth.
 
 JSON (--json):
   soc, op, order, num_programs, ub_bytes, minimum_bytes, bound_us, estimate_us, share_of_bound,

@@ -21,7 +21,7 @@ if (($#)); then
   run "$@"
 else
   run
-  run --dtype f32 --routing uniform --tokens 4096
+  run --dtype f32 --routing uniform
   run --op plan --model qwen3-30b,mixtral-8x7b --tokens 16384,131072
   run --op plan --model qwen3-30b --tokens 64 --threads 1
   run --model mixtral-8x7b --routing uniform,one --tokens 1024,4096,16384

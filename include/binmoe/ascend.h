@@ -46,7 +46,7 @@ struct TileRequest {
   RowCopy row_copy = RowCopy::element_insert;
   Op op = Op::gather;
   std::optional<Order> order;  ///< gather only; none: the faster one by the estimate
-  DType rows = DType::bf16;    ///< f32, bf16 or f16; an unweighted Ascend C gather also bytes, hidden_size counting them
+  DType rows = DType::bf16;  ///< f32, bf16 or f16; an unweighted Ascend C gather also bytes, hidden_size counting them
   std::optional<DType> weights;
   DType dw = DType::f32;
   int64_t tokens = 0;

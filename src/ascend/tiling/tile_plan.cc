@@ -11,8 +11,7 @@ namespace binmoe::ascend {
 namespace {
 
 constexpr int64_t kSlotBytes = 16 * 1024;  // transfers from here on use the bandwidth best (docs/ascend.md, section 1)
-constexpr int64_t kSlotBytesOfToken =
-    32 * 1024;  // where a slot spares the scalar unit work: one for all rows of a token
+constexpr int64_t kSlotBytesOfToken = 32 * 1024;  // one slot for all rows of a token spares the scalar unit work
 constexpr int64_t kBurstAlignment = 512;
 constexpr int64_t kVectorBytes = 255 * 256;  // of one vector instruction: 255 repeats
 constexpr int64_t kFloatBytes = 4;
@@ -88,7 +87,8 @@ MoverPlan fit(const TileRequest& r, Order order) {
     const int64_t columns = columns_of(r, tiles);
     const int64_t pitch = round_up(std::max<int64_t>(columns, 1) * row_element_bytes(r), kUbLine);
     const bool smallest = columns * row_element_bytes(r) <= kBurstAlignment;
-    if (columns * kFloatBytes > kVectorBytes) continue;
+    const bool computed = r.op != Op::gather || r.weights;
+    if (computed && columns * kFloatBytes > kVectorBytes) continue;
     const int64_t most = slot_rows_of(r, pitch);
     for (const bool enough : {true, false}) {  // slots of large transfers first
       const int64_t fewest = enough ? std::min(most, large_rows(pitch)) : 1;

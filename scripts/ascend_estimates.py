@@ -13,6 +13,7 @@ MODELS = {  # docs/design.md, section 6: H, E, K, T
     "deepseek-v3": (7168, 256, 8, 8192),
     "llama4-maverick": (5120, 128, 1, 16384),
 }
+MEMORY_BYTES_PER_US = 1.8e6
 OPS = {
     "gather": ["--op", "gather"],
     "gather, expert order": ["--op", "gather", "--order", "expert"],
@@ -31,7 +32,11 @@ def cell(model, routing, op):
         command += [f"--{name}", str(value)]
     out = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     slow = out["bound_us"] / out["estimate_slow_scalar_us"]
-    return f"{out['share_of_bound']:.3f} ({slow:.3f})"
+    text = f"{out['share_of_bound']:.3f} ({slow:.3f})"
+    if "expert" not in op:
+        return text
+    moved = sum(launch["gm_read_bytes"] + launch["gm_written_bytes"] for launch in out["launches"])
+    return f"{text}, of its own bytes {moved / MEMORY_BYTES_PER_US / out['estimate_us']:.3f}"
 
 
 print("| model, routing | " + " | ".join(OPS) + " |")

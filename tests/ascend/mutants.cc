@@ -49,11 +49,6 @@ constexpr Reason kReasons[] = {
      kBalance},
     {Kind::enque, Mode::edge, "dots.h", "grads_.EnQue(grad);", "the rows of y are loaded, and queued, after grad's"},
     {Kind::deque, Mode::edge, "dots.h", "grad_tensor_ = grads_.", "the rows' DeQue comes first and orders more"},
-    {Kind::pipe_barrier, Mode::skip, "dots.h", "Duplicate(zero_.",
-     "the barriers of Dot stand before the zeros are read"},
-    {Kind::pipe_barrier, Mode::skip, "dots.h", "Duplicate(results_[", "the barrier before ReduceSum orders it"},
-    {Kind::pipe_barrier, Mode::skip, "dots.h", "Add(result, result,",
-     "the next slot's barrier before ReduceSum, or the flag to S, orders it"},
     {Kind::pipe_barrier, Mode::skip, "row_scaler.h", "Cast(out, product,",
      "each row is stored once, and the barrier of Widen stands before the next product", "gather by expert"},
 };

@@ -117,6 +117,7 @@ class Staged {
     used_[i] = true;
   }
 
+  /// The waits only balance the flags: nothing follows.
   __aicore__ inline void End() {
     for (uint32_t i = 0; i < kBuffers; ++i) {
       if (used_[i]) WaitFlag<HardEvent::S_MTE2>(released_[i]);

@@ -46,10 +46,8 @@ class Dots {
   }
 
   __aicore__ inline void Process() {
-    if constexpr (kDy == Dy::copied) {
-      Duplicate(zero_.template Get<int32_t>(), int32_t{0}, tile_.row_pitch / 4);
-      PipeBarrier<PIPE_V>();
-    }
+    // The barriers of Dot stand before the zeros are read.
+    if constexpr (kDy == Dy::copied) Duplicate(zero_.template Get<int32_t>(), int32_t{0}, tile_.row_pitch / 4);
     pipeline_.Run(*this, tile_.slots);
     if (blocks_.count() > 0) Pack(blocks_.count() - 1);
     End();
@@ -90,7 +88,7 @@ class Dots {
     LocalTensor<T> grad = grads_.template AllocTensor<T>();
     const int64_t token = blocks_.first_token(slot.block) + slot.token;
     copy_in_padded(grad, grad_[static_cast<uint64_t>(token * tile_.token_stride + column(slot.tile))], columns);
-    grads_.EnQue(grad);
+    grads_.EnQue(grad);  // the rows of y are queued after it: their queue orders it too
     ++grads_held_;
   }
 
@@ -130,11 +128,10 @@ class Dots {
     }
   }
 
-  /// dw of dropped assignments is +0.
+  /// dw of dropped assignments is +0. Dot's barrier before ReduceSum orders the zeros before the sums.
   __aicore__ inline void BeginResults(int64_t block) {
     if (block >= 2) WaitFlag<HardEvent::S_V>(read_[block % 2]);
     Duplicate(results_[block % 2].template Get<float>(), 0.0f, blocks_.tokens(block) * tile_.top_k * kLineFloats);
-    PipeBarrier<PIPE_V>();
   }
 
   /// The dots of a slot's rows, each to the first float of its assignment's own 32 bytes. Leaves the products in y.
@@ -161,8 +158,7 @@ class Dots {
     for (int32_t i = 0; i < slot.rows; ++i) {
       const LocalTensor<float> result = results[static_cast<uint32_t>(slot.assignments[i] * kLineFloats)];
       Add(result, result, parts[static_cast<uint32_t>(i * kLineFloats)], 1);
-    }
-    PipeBarrier<PIPE_V>();
+    }  // ordered by the next slot's barrier before ReduceSum, or by the flag to S
   }
 
   /// w * grad, or grad, to the rows of a slot. y: the products, no longer needed.

@@ -34,7 +34,7 @@ class RowScaler {
       Muls(product, floats_.template Get<float>(), weight, columns);
       PipeBarrier<PIPE_V>();
       Cast(out, product, RoundMode::CAST_RINT, static_cast<uint32_t>(columns));
-      PipeBarrier<PIPE_V>();
+      PipeBarrier<PIPE_V>();  // a second Store of the row writes the product again
     }
     scaled_.EnQue(out);
     LocalTensor<T> done = scaled_.template DeQue<T>();

@@ -25,7 +25,7 @@ test-long:
 	@scripts/stage.sh aarch64
 
 bench:
-	@scripts/setup.sh demo
+	@scripts/setup.sh all
 	@BENCH_NAME="$(NAME)" scripts/bench.sh $(ARGS)
 
 format:

@@ -1,5 +1,6 @@
 // binmoe bench: every operation verified against the reference, then timed beside a streaming copy.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -179,6 +180,8 @@ std::string json_of(const std::vector<Result>& results, Common& common) {
 }
 
 void run(const Options& options, Common& common) {
+  if (!std::isfinite(options.capacity_factor) || options.capacity_factor < 0)
+    bad_usage("--capacity-factor must be finite and not negative");
   std::vector<bench::Op> ops;
   for (const std::string& name : options.ops) ops.push_back(op_named(name));
   if (ops.empty()) ops = bench::all_ops();

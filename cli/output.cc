@@ -84,26 +84,27 @@ fs::path resolve(const fs::path& target, const std::string& name) {
   return folder / wanted.filename();
 }
 
-void check_folder(const fs::path& target, const std::string& name, std::string_view marker) {
+void check_folder(const fs::path& target, const std::string& name, std::span<const std::string> members) {
   std::error_code error;
-  const bool empty = fs::is_empty(target, error);
+  for (const fs::directory_entry& entry : fs::directory_iterator(target, error)) {
+    const std::string found = entry.path().filename().string();
+    if (std::find(members.begin(), members.end(), found) == members.end())
+      refuse(name, "the folder holds " + found + "; only an earlier plan or an empty folder is replaced");
+  }
   if (error) refuse(name, error.message());
-  if (!empty && !fs::exists(target / marker, error))
-    refuse(name, "the folder holds other things and no " + std::string(marker) +
-                     "; only an earlier plan or an empty folder is replaced");
 }
 
 }  // namespace
 
 void Outputs::add_file(const fs::path& target) {
-  add(target, false, "");
+  add(target, false, {});
 }
 
-void Outputs::add_folder(const fs::path& target, std::string_view marker) {
-  add(target, true, marker);
+void Outputs::add_folder(const fs::path& target, std::span<const std::string> members) {
+  add(target, true, members);
 }
 
-void Outputs::add(const fs::path& target, bool folder, std::string_view marker) {
+void Outputs::add(const fs::path& target, bool folder, std::span<const std::string> members) {
   Output output;
   output.name = target.string();
   output.folder = folder;
@@ -116,7 +117,7 @@ void Outputs::add(const fs::path& target, bool folder, std::string_view marker) 
     if (!folder && !fs::is_regular_file(status)) refuse(output.name, "it is not a regular file");
     if (folder && !fs::is_directory(status)) refuse(output.name, "it is a file, but a folder was asked for");
     if (folder && output.target == output.target.root_path()) refuse(output.name, "it is the root folder");
-    if (folder) check_folder(output.target, output.name, marker);
+    if (folder) check_folder(output.target, output.name, members);
   }
   if (::access(parent.c_str(), W_OK | X_OK) != 0) refuse(output.name, std::strerror(errno));
   for (const Output& other : outputs_)

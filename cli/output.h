@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,11 +20,10 @@ class Outputs {
   Outputs(const Outputs&) = delete;
   Outputs& operator=(const Outputs&) = delete;
 
-  /// Announce an output before the work starts. `marker` is a file that an existing folder must hold to be replaced,
-  /// unless it is empty: no other folder is ever deleted.
+  /// Announce an output before the work starts. An existing folder is replaced when it holds nothing but `members`.
   /// Errors: Failure when it can be seen already that the output cannot be put in place.
   void add_file(const std::filesystem::path& target);
-  void add_folder(const std::filesystem::path& target, std::string_view marker);
+  void add_folder(const std::filesystem::path& target, std::span<const std::string> members);
 
   /// Write output number `index`, in the order of the adds; for a folder, the file `name` in it.
   void write(size_t index, const Array& array, const std::string& name = "");
@@ -41,7 +41,7 @@ class Outputs {
     bool committed = false;
     bool replaced = false;  ///< an older one stands under the temporary name now
   };
-  void add(const std::filesystem::path& target, bool folder, std::string_view marker);
+  void add(const std::filesystem::path& target, bool folder, std::span<const std::string> members);
   std::filesystem::path path_for(size_t index, const std::string& name);
   void take_back() noexcept;
 

@@ -79,7 +79,7 @@ void run_plan(const PlanOptions& options, Common& common) {
   const Context context = common.context();
   Progress progress;
   Outputs outputs;
-  outputs.add_folder(options.out, kPlanJson);
+  outputs.add_folder(options.out, plan_files());
   progress.step("reading " + options.ids);
   Array ids_array = read_array(options.ids);
   const Ids ids = ids_of(ids_array);

@@ -109,6 +109,13 @@ std::optional<Fault> check_bins_of_files(const Bins& bins, const Sizes& sizes) {
                                    : Fault{"bins_end", last, end, bins.count};
 }
 
+std::vector<std::string> plan_files() {
+  std::vector<std::string> out = {kPlanJson};
+  for (const char* name : {"indices", "bin_ids", "bins", "tokens_per_expert", "kept_per_expert", "row_of_assignment"})
+    out.push_back(std::string(name) + ".npy");
+  return out;
+}
+
 void write_plan(Outputs& outputs, size_t index, const Plan& plan, const std::string& json_text) {
   const Sizes& sizes = plan.sizes();
   const std::vector<int64_t> count = {plan.count()}, experts = {sizes.num_experts};

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "binmoe/binmoe.h"
 #include "output.h"
@@ -13,6 +14,9 @@ namespace binmoe::cli {
 
 inline constexpr const char* kPlanJson = "plan.json";
 inline constexpr int kPlanFormatVersion = 1;
+
+/// The files of a plan's folder: nothing else in an existing one is ever replaced.
+std::vector<std::string> plan_files();
 
 /// Write the plan as output `index`, a folder; `json` goes to plan.json. indices and bin_ids are cut to N.
 void write_plan(Outputs& outputs, size_t index, const Plan& plan, const std::string& json);

@@ -80,17 +80,18 @@ std::string json_of(const ascend::Simulation& s) {
                         {"programs", programs}});
   }
   const ascend::TileRequest& r = s.tile.request;
-  const nlohmann::ordered_json out = {{"soc", r.soc->name},
-                                      {"op", name_of(r.op)},
-                                      {"order", name_of(s.tile.order)},
-                                      {"num_programs", s.tile.num_programs},
-                                      {"ub_bytes", s.tile.ub_bytes},
-                                      {"minimum_bytes", s.minimum_bytes},
-                                      {"bound_us", s.bound_us},
-                                      {"estimate_us", s.estimate_us},
-                                      {"share_of_bound", share(s)},
-                                      {"estimate_slow_scalar_us", s.estimate_slow_scalar_us},
-                                      {"launches", launches}};
+  nlohmann::ordered_json out = {{"soc", r.soc->name},
+                                {"op", name_of(r.op)},
+                                {"order", nullptr},
+                                {"num_programs", s.tile.num_programs},
+                                {"ub_bytes", s.tile.ub_bytes},
+                                {"minimum_bytes", s.minimum_bytes},
+                                {"bound_us", s.bound_us},
+                                {"estimate_us", s.estimate_us},
+                                {"share_of_bound", share(s)},
+                                {"estimate_slow_scalar_us", s.estimate_slow_scalar_us},
+                                {"launches", launches}};
+  if (r.op == ascend::Op::gather) out["order"] = name_of(s.tile.order);
   return out.dump() + "\n";
 }
 
@@ -147,8 +148,7 @@ void run(const Options& o, Common& common) {
   Progress progress;
   const Plan plan = plan_for(o, common);
   const ascend::TileRequest request = request_of(o, &plan.sizes());
-  if (request.family != ascend::Family::ascendc)
-    throw Failure(kBadUsage, "only Ascend C kernels run on the model; Triton ones: python -m binmoe.ascend.check");
+  if (request.family != ascend::Family::ascendc) throw Failure(kBadUsage, "only Ascend C kernels run on the model");
   progress.step("simulating");
   std::string trace;
   const ascend::Simulation simulation = ascend::simulate(request, plan, o.trace.empty() ? nullptr : &trace);

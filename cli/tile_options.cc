@@ -37,6 +37,7 @@ void add_tile_options(CLI::App& command, TileOptions& o) {
   command.add_flag("--weights", o.weighted, "With router weights");
   text("--weights-dtype", o.weights_dtype, "Of the weights: f32, bf16, f16");
   text("--order", o.order, "Of a gather: expert or token; else the faster one by the estimate");
+  text("--policy", o.policy, "Of a plan: token_order, choice_order or by_weight");
   text("--family", o.family, "Of the kernels: ascendc or triton");
   text("--row-copy", o.row_copy, "Of a Triton gather: indexed_load, element_insert or index_select");
   add_number(command, "--tokens", o.tokens, "T");
@@ -54,6 +55,8 @@ ascend::TileRequest request_of(const TileOptions& o, const Sizes* sizes) {
   r.row_copy = named("--row-copy", o.row_copy,
                      std::array{RowCopy::indexed_load, RowCopy::element_insert, RowCopy::index_select});
   r.op = named("--op", o.op, std::array{Op::plan, Op::gather, Op::scatter, Op::wgrad, Op::scatter_backward});
+  r.policy =
+      named("--policy", o.policy, std::array{DropPolicy::token_order, DropPolicy::choice_order, DropPolicy::by_weight});
   if (!o.order.empty()) r.order = named("--order", o.order, std::array{Order::token, Order::expert});
   r.rows = named("--dtype", o.dtype, kRowTypes);
   if (o.weighted) r.weights = named("--weights-dtype", o.weights_dtype, kRowTypes);

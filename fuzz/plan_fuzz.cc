@@ -36,6 +36,7 @@ Outcome agreed(const char* what, const std::function<std::vector<uint8_t>(const 
       first = now;
       continue;
     }
+    if (variant.backend->by_name_only && now.error.find("does not take f64") != std::string::npos) continue;
     if (now.error != first->error)
       fuzz::fail(std::string(what) + ": reference says '" + first->error + "', " + variant.options + " '" + now.error +
                  "'");

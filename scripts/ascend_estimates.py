@@ -17,6 +17,7 @@ MEMORY_BYTES_PER_US = 1.8e6
 OPS = {
     "gather": ["--op", "gather"],
     "gather, expert order": ["--op", "gather", "--order", "expert"],
+    "gather, weighted": ["--op", "gather", "--weights"],
     "scatter": ["--op", "scatter", "--weights"],
     "wgrad": ["--op", "wgrad"],
     "scatter backward": ["--op", "scatter-backward", "--weights"],

@@ -32,7 +32,10 @@ bool both_nan(const unsigned char* a, const unsigned char* b, DType type) {
 }
 
 std::vector<std::string> settings_of(const Backend& backend) {
-  if (std::string(backend.name) == "ascend-model") return {"", "order=expert", "soc=950_957x"};
+  if (std::string(backend.name) == "ascend-model") {
+    if (!kThorough) return {"order=expert"};
+    return {"order=token", "order=expert", "soc=950_957x"};
+  }
   std::vector<std::string> out;
   for (const BackendOption& option : backend_options(backend)) {
     if (option.key != "target") continue;

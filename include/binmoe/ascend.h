@@ -49,6 +49,7 @@ struct TileRequest {
   DType rows = DType::bf16;  ///< f32, bf16 or f16; an unweighted Ascend C gather also bytes, hidden_size counting them
   std::optional<DType> weights;
   DType dw = DType::f32;
+  DropPolicy policy = DropPolicy::token_order;  ///< plan only; by_weight orders by `weights`
   int64_t tokens = 0;
   int64_t hidden_size = 0;
   int32_t num_experts = 1;
@@ -72,9 +73,9 @@ struct TilePlan {
   int64_t sub_block_size = 0;   ///< rows held in one UB row buffer
   int64_t block_x = 0;          ///< columns of a tile: hidden_size, or a multiple of 32 bytes
   std::vector<TileBuffer> buffers;
-  int64_t ub_bytes = 0;  ///< sum of the buffers: exact for ascendc, an upper bound for triton
+  int64_t ub_bytes = 0;  ///< sum of the buffers: exact for ascendc; for triton by the rule of docs/ascend.md, section 3
   int64_t ub_limit_bytes = 0;
-  double estimate_us = 0;
+  double estimate_us = 0;  ///< from bytes alone (plan: from the scalar unit's share); simulate says more
 };
 
 /// Errors: sizes; a dtype that the kernels do not take; no tile that fits (with the bytes wanted and there).
@@ -110,8 +111,8 @@ struct Simulation {
 };
 
 /// Run one operation on the model with tensors of its own (weights if the request has them; the plan op: expert_ids
-/// from the plan's maps). chrome_trace, if given, gets a trace of the launches (JSON). Errors: as tile_plan; a fault
-/// that the model finds (std::runtime_error), which would be a bug of the kernels.
+/// from the plan's maps). chrome_trace, if given, gets a trace of the first launch (JSON). Errors: as tile_plan; a
+/// fault that the model finds (std::runtime_error), which would be a bug of the kernels.
 Simulation simulate(const TileRequest& request, const ConstPlanView& plan, std::string* chrome_trace = nullptr);
 
 }  // namespace binmoe::ascend

@@ -26,7 +26,8 @@ class Executor {
 /// a child after fork. A call from inside a chunk, or while another thread holds the pool, runs inline.
 Executor& default_executor();
 
-/// A pool of its own with `threads` threads, the caller's included. threads >= 1; 1 never starts one.
+/// A pool of its own with `threads` threads, the caller's included. threads >= 1; 1 never starts one. Unlike the
+/// default one it must not be used in a child after fork once it has run.
 std::unique_ptr<Executor> make_thread_pool(int threads);
 
 struct BackendOperations;  // src/backend.h

@@ -49,8 +49,8 @@ constexpr Reason kReasons[] = {
      kBalance},
     {Kind::enque, Mode::edge, "dots.h", "grads_.EnQue(grad);", "the rows of y are loaded, and queued, after grad's"},
     {Kind::deque, Mode::edge, "dots.h", "grad_tensor_ = grads_.", "the rows' DeQue comes first and orders more"},
-    {Kind::pipe_barrier, Mode::skip, "row_scaler.h", "Cast(out, product,",
-     "each row is stored once, and the barrier of Widen stands before the next product", "gather by expert"},
+    {Kind::pipe_barrier, Mode::skip, "row_scaler.h", "Cast(out_, products_.template",
+     "a run is stored once, and the barrier of Take stands before the next products", "gather by expert"},
 };
 
 struct Mutant {

@@ -316,7 +316,7 @@ TEST(TritonTiling, stays_within_UB_less_the_reserve_of_the_compiler) {
           check_budget(plan);
           EXPECT_EQ(plan.ub_limit_bytes, soc.ub_bytes - 16 * kKib);
           EXPECT_EQ(plan.num_programs, soc.vector_cores);
-          EXPECT_EQ(plan.block_x * size_of(rows) % 32, 0);
+          EXPECT_TRUE(plan.block_x == plan.request.hidden_size || plan.block_x * size_of(rows) % 32 == 0);
           for (const TileBuffer& buffer : plan.buffers)  // the compiler doubles what a loop loads or stores
             if (buffer.name.ends_with("loaded") || buffer.name.ends_with("stored")) {
               EXPECT_EQ(buffer.count, 2) << buffer.name;
@@ -340,7 +340,7 @@ TEST(TritonTiling, takes_more_bytes_for_wider_tiles_and_for_more_rows) {
       for (const auto& [tile_rows, by_columns] : bytes) {
         int64_t last = 0;
         for (const auto& [columns, ub] : by_columns) {
-          EXPECT_GT(ub, last) << name_of(mover) << " " << tile_rows << " x " << columns;
+          EXPECT_GE(ub, last) << name_of(mover) << " " << tile_rows << " x " << columns;
           last = ub;
         }
       }

@@ -1,6 +1,7 @@
 // Gather in expert order, the algorithm of MegaBlocks' port to Ascend: a program walks sub-blocks of the sorted
 // positions, finds expert and offset from bins, keeps offsets below the capacity, collects rows of one expert in a slot
-// and flushes it as one burst when the expert changes, when the slot is full, and at the end of the sub-block.
+// and flushes it, as one burst (weighted: scaled together, a burst a row), when the expert changes, when the slot is
+// full, and at the end of the sub-block.
 #pragma once
 
 #include "common.h"
@@ -153,12 +154,11 @@ class GatherByExpert {
     if constexpr (kWeighted) {
       staged_weights_.Wait(turn);
       const LocalTensor<uint16_t> weights = staged_weights_.template Read<uint16_t>(turn);
-      for (int32_t i = 0; i < run.rows; ++i) {
-        const LocalTensor<T> row = rows[static_cast<uint32_t>(i * pitch)];
-        scaler_.Widen(row, columns);
-        scaler_.Store(y_[static_cast<uint64_t>(to + i * tile_.expert_row_stride)], row,
-                      read_scalar(weights[static_cast<uint32_t>(i * kLine / 2)], tile_.weight_type, 0), columns);
-      }
+      scaler_.Take(rows, run.rows, columns);
+      for (int32_t i = 0; i < run.rows; ++i)
+        scaler_.Push(y_[static_cast<uint64_t>(to + i * tile_.expert_row_stride)], i,
+                     read_scalar(weights[static_cast<uint32_t>(i * kLine / 2)], tile_.weight_type, 0));
+      scaler_.Flush();
       staged_weights_.Release(turn);
     } else if ((tile_.expert_row_stride - columns) * static_cast<int64_t>(sizeof(T)) <= UINT32_MAX) {
       if (run.rows > 0)

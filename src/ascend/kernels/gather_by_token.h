@@ -41,6 +41,7 @@ class GatherByToken {
   struct TokenSlot {
     int64_t block;
     int32_t tile, begin, end;
+    int32_t rows;  // of tokens with a kept row
     bool ends_block;
   };
 
@@ -54,14 +55,14 @@ class GatherByToken {
   __aicore__ inline void Produce(TokenSlot& slot) {
     if (cursor_.tile == 0 && cursor_.token == 0) blocks_.Enter(cursor_.block);
     const int32_t tokens = blocks_.tokens(cursor_.block), columns = tile_columns(tile_, cursor_.tile);
-    slot = {cursor_.block, cursor_.tile, cursor_.token, cursor_.token, false};
+    slot = {cursor_.block, cursor_.tile, cursor_.token, cursor_.token, 0, false};
     LocalTensor<T> rows = rows_.template AllocTensor<T>();
-    for (int32_t held = 0; slot.end < tokens; ++slot.end) {
+    for (; slot.end < tokens; ++slot.end) {
       if (!IsKept(slot.block, slot.end)) continue;
-      if (held == tile_.slot_rows) break;
+      if (slot.rows == tile_.slot_rows) break;
       BINMOE_SCALAR(3);
       const int64_t from = (blocks_.first_token(slot.block) + slot.end) * tile_.token_stride + column(slot.tile);
-      copy_in_padded(rows[static_cast<uint32_t>(held++ * padded<T>(columns))], x_[static_cast<uint64_t>(from)],
+      copy_in_padded(rows[static_cast<uint32_t>(slot.rows++ * padded<T>(columns))], x_[static_cast<uint64_t>(from)],
                      columns);
     }
     rows_.EnQue(rows);
@@ -77,23 +78,23 @@ class GatherByToken {
   __aicore__ inline void Consume(const TokenSlot& slot) {
     const int32_t columns = tile_columns(tile_, slot.tile), pitch = padded<T>(columns);
     LocalTensor<T> rows = rows_.template DeQue<T>();
+    if constexpr (kWeighted) scaler_.Take(rows, slot.rows, columns);
     int32_t held = 0;
     for (int32_t token = slot.begin; token < slot.end; ++token) {
       if (!IsKept(slot.block, token)) continue;
-      const LocalTensor<T> x = rows[static_cast<uint32_t>(held * pitch)];
-      if constexpr (kWeighted) scaler_.Widen(x, columns);
       for (int32_t k = 0; k < tile_.top_k; ++k) {
         const int32_t a = token * tile_.top_k + k, row = blocks_.row(slot.block, a);
         if (row < 0) continue;
         BINMOE_SCALAR(2);
         const auto to = y_[static_cast<uint64_t>(int64_t{row} * tile_.expert_row_stride + column(slot.tile))];
         if constexpr (kWeighted)
-          scaler_.Store(to, x, blocks_.weight(slot.block, a), columns);
+          scaler_.Push(to, held, blocks_.weight(slot.block, a));
         else
-          copy_out(to, x, columns);
+          copy_out(to, rows[static_cast<uint32_t>(held * pitch)], columns);
       }
       ++held;
     }
+    if constexpr (kWeighted) scaler_.Flush();
     rows_.FreeTensor(rows);
     if (slot.ends_block) blocks_.Leave(slot.block);
   }

@@ -51,7 +51,7 @@ class ZeroRows {
     }
   }
 
-  /// Rows without gaps are one run of bytes; others are so many blocks of one burst.
+  /// Rows without gaps are one run of bytes; others take a burst each.
   __aicore__ inline void Zero(int64_t row, int64_t rows) {
     const LocalTensor<T> zeros = zero_.template Get<T>();
     const auto size = static_cast<int64_t>(sizeof(T));

@@ -19,12 +19,13 @@ std::string apply(std::string_view key, std::string_view value, ModelOptions& ou
     return out.soc != nullptr ? "" : "the backend ascend-model knows no SoC '" + std::string(value) + "'";
   }
   if (key == "order") {
+    if (value == "auto") return "";
     for (const Order order : {Order::token, Order::expert}) {
       if (value != name_of(order)) continue;
       out.order = order;
       return "";
     }
-    return "order is '" + std::string(value) + "'; there are: token, expert";
+    return "order is '" + std::string(value) + "'; there are: auto, token, expert";
   }
   return "the backend ascend-model has no option '" + std::string(key) + "'; there are: soc, order";
 }
@@ -50,7 +51,9 @@ std::string check_model_options(const char* options) {
 std::vector<BackendOption> model_options() {
   BackendOption soc{"soc", kDefaultSoc, {}, "the chip that is modelled"};
   for (const Soc& entry : socs()) soc.values.push_back(entry.name);
-  return {soc, {"order", "token", {"token", "expert"}, "order in which a gather walks"}};
+  return {
+      soc,
+      {"order", "auto", {"auto", "token", "expert"}, "order in which a gather walks; auto: the tile plan's choice"}};
 }
 
 }  // namespace binmoe::ascend

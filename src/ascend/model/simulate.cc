@@ -25,6 +25,8 @@ LaunchReport report_of(const vector_core::Machine& machine, const vector_core::L
     out.programs.push_back({work_of(core.of(vector_core::Pipe::scalar)), work_of(core.of(vector_core::Pipe::vector)),
                             work_of(core.of(vector_core::Pipe::mte2)), work_of(core.of(vector_core::Pipe::mte3)),
                             core.scalar_reads, core.scalar_writes, core.scalar_operations});
+  for (ProgramWork& program : out.programs)
+    program.scalar.operations = program.scalar_reads + program.scalar_writes + program.scalar_operations;
   out.estimate_us = vector_core::estimate(machine.profile(), launch).seconds * 1e6;
   out.estimate_slow_scalar_us = vector_core::estimate(machine.profile(), launch, kSlowScalar).seconds * 1e6;
   return out;
@@ -97,15 +99,22 @@ void run(vector_core::Machine& machine, const MoverPlan& tile, const ConstPlanVi
 Simulation simulate(const TileRequest& asked, const ConstPlanView& plan, std::string* chrome_trace) {
   validate_plan("simulate", plan);
   TileRequest request = asked;
-  if (request.op == Op::wgrad || request.op == Op::plan) request.weights.reset();  // they take none
+  if (request.op == Op::wgrad) request.weights.reset();  // it takes none
   Simulation out;
   vector_core::Machine machine(profile_of(*request.soc));
   if (request.op == Op::plan) {
     out.tile = tile_plan(request);
     const std::vector<int32_t> ids = ids_of(plan);
     Plan made(plan.sizes);
+    const std::vector<float> ones(ids.size(), 1.0f);
+    const std::vector<uint16_t> halves(ids.size(), 0x3c00);
+    Weights priority;
+    if (request.policy == DropPolicy::by_weight) {
+      priority = {ones.data(), static_cast<int64_t>(ids.size()), request.weights.value_or(DType::f32)};
+      if (priority.type != DType::f32) priority.data = halves.data();
+    }
     run_plan(machine, *request.soc,
-             {{ids.data(), static_cast<int64_t>(ids.size()), IdType::i32}, DropPolicy::token_order, {}, made.view()});
+             {{ids.data(), static_cast<int64_t>(ids.size()), IdType::i32}, request.policy, priority, made.view()});
   } else {
     const MoverPlan tile = mover_plan(request);
     out.tile = tile;

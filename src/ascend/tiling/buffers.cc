@@ -40,11 +40,11 @@ struct Builder {
   }
 
   void add_scaler() {
-    add("scaled rows", pitch(), 2);
+    add("scaled rows", slot_bytes(), tile().out_slots);
     if (is_f32()) return;
-    tile().float_bytes = to_int(pitch() * 2);
-    add("row in f32", tile().float_bytes);
-    add("product in f32", tile().float_bytes);
+    tile().float_bytes = to_int(slot_bytes() * 2);
+    add("rows in f32", tile().float_bytes);
+    add("products in f32", tile().float_bytes);
   }
 
   void gather_by_token() {

@@ -17,7 +17,8 @@ constexpr int64_t kVectorBytes = 255 * 256;  // of one vector instruction: 255 r
 constexpr int64_t kFloatBytes = 4;
 constexpr double kCoreBytesPerUs = 45e3, kMemoryBytesPerUs = 1.8e6;  // docs/ascend.md, section 1
 constexpr double kLatencyUs = 0.25;
-constexpr double kClearlyFaster = 0.9;  // by the rounding of shares alone, an estimate is no finer
+constexpr double kScalarUsPerAssignment = 0.05;  // of the plan's scalar unit, as the model has it
+constexpr double kClearlyFaster = 0.9;           // by the rounding of shares alone, an estimate is no finer
 
 /// Slots of rows and of results, the best first.
 constexpr std::pair<int32_t, int32_t> kDepths[] = {{4, 4}, {4, 3}, {3, 3}, {4, 2}, {3, 2}, {2, 2}};
@@ -44,6 +45,13 @@ void validate(const TileRequest& r) {
     refuse(std::string("weights of ") + name_of(*r.weights) + " are not taken; there are: f32, bf16, f16");
   if (!is_taken(r.dw)) refuse(std::string("dw of ") + name_of(r.dw) + " is not taken; there are: f32, bf16, f16");
   if (r.order && r.op != Op::gather) refuse("only gather has orders");
+}
+
+/// Checked, and without the weights that wgrad and plan do not take.
+TileRequest without_unused(TileRequest r) {
+  validate(r);
+  if (r.op == Op::wgrad || (r.op == Op::plan && r.policy != DropPolicy::by_weight)) r.weights.reset();
+  return r;
 }
 
 /// Columns of a tile when a row is cut in `tiles`: the row, or a multiple of 512 bytes (of 32 in short rows).
@@ -73,6 +81,7 @@ int64_t large_rows(int64_t pitch) {
 
 /// Rows of a slot: as many as make a large transfer; of one token's rows also more, up to all of them.
 int64_t slot_rows_of(const TileRequest& r, int64_t pitch) {
+  if (r.op == Op::gather && r.weights) return std::min(large_rows(pitch), rows_of_instruction(r, pitch));
   if (r.op == Op::gather) return large_rows(pitch);
   if (r.op == Op::scatter)
     return std::min<int64_t>(large_rows(pitch), r.top_k);  // 6 rows of 4 KiB a slot: .90 of the bound, 4: .93
@@ -177,12 +186,12 @@ const char* name_of(Order order) {
   return order == Order::token ? "token" : "expert";
 }
 
-MoverPlan mover_plan(const TileRequest& request) {
-  validate(request);
+MoverPlan mover_plan(const TileRequest& asked) {
+  const TileRequest request = without_unused(asked);
   MoverPlan plan = fit(request, request.order.value_or(Order::token));
   estimate(plan);
   if (request.op != Op::gather || request.order) return plan;
-  // Expert order reads a row once per choice, token order once; it can only be the faster one at top_k = 1.
+  // Expert order reads a row once per kept choice, token order once per token: it is the faster one in few cases.
   try {
     MoverPlan by_expert = fit(request, Order::expert);
     estimate(by_expert);
@@ -200,6 +209,8 @@ TilePlan plan_of_plan(const TileRequest& r) {
   PlanRequest request;
   request.soc = r.soc;
   request.sizes = {r.tokens, r.top_k, r.num_experts, static_cast<int32_t>(r.expert_capacity)};
+  request.policy = r.policy;
+  request.priority = r.weights.value_or(DType::f32);
   const PlanTiling tiling = plan_tiling(request);
   TilePlan plan;
   plan.request = r;
@@ -210,13 +221,15 @@ TilePlan plan_of_plan(const TileRequest& r) {
   plan.ub_limit_bytes = tiling.ub_limit_bytes;
   for (const PlanLaunch& launch : tiling.launches)
     if (launch.ub_bytes == tiling.ub_bytes) plan.buffers = launch.buffers;
+  const double passes = 1 + tiling.digit_passes;
+  plan.estimate_us = passes * static_cast<double>(plan.items) / plan.num_programs * kScalarUsPerAssignment;
   return plan;
 }
 
 }  // namespace
 
-TilePlan tile_plan(const TileRequest& request) {
-  validate(request);
+TilePlan tile_plan(const TileRequest& asked) {
+  const TileRequest request = without_unused(asked);
   if (request.op == Op::plan && request.family == Family::triton)
     refuse("a plan has no Triton kernel: it is made of torch operations");
   if (request.op == Op::plan) return plan_of_plan(request);

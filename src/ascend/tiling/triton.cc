@@ -20,7 +20,8 @@ TilePlan shape(const TileRequest& r, Order order, int64_t rows, int64_t columns)
   plan.sub_block_size = plan.items_per_block = rows;
   plan.block_x = columns;
   plan.items = order == Order::expert ? r.tokens * r.top_k : r.tokens;
-  const int64_t row = columns * row_element_bytes(r), tile = rows * row, floats = columns * kFloatBytes;
+  const int64_t row = round_up(columns * row_element_bytes(r), kUbLine), tile = rows * row,
+                floats = columns * kFloatBytes;
   const auto add = [&](const char* name, int64_t bytes, int32_t count) {
     plan.buffers.push_back({name, round_up(bytes, kUbLine), count});
   };
@@ -29,7 +30,7 @@ TilePlan shape(const TileRequest& r, Order order, int64_t rows, int64_t columns)
       break;
     case Op::gather:
       add("rows loaded", order == Order::expert ? tile : row, 2);
-      if (order == Order::expert) add("rows collected", tile, 1);
+      if (order == Order::expert) add("rows collected and stored", tile, 2);
       if (r.weights) add("rows in f32", (order == Order::expert ? rows : 1) * floats, 2);
       add("zero rows", tile, 1);
       break;
@@ -54,6 +55,12 @@ TilePlan shape(const TileRequest& r, Order order, int64_t rows, int64_t columns)
   return plan;
 }
 
+/// About half of the columns: a multiple of 512 bytes while there are more, then of 32.
+int64_t half_of(int64_t columns, int64_t size) {
+  const int64_t bytes = columns * size / 2;
+  return round_up(bytes, bytes > 512 ? 512 : kUbLine) / size;
+}
+
 /// A 2-D indexed load keeps no column mask: its tiles must divide the row.
 bool is_allowed(const TileRequest& r, int64_t columns) {
   return r.row_copy != RowCopy::indexed_load || r.op != Op::gather || r.hidden_size % columns == 0;
@@ -71,12 +78,11 @@ TilePlan triton_plan(const TileRequest& r, Order order) {
                     std::to_string(r.hidden_size) + " columns are no multiple of 32 bytes; take another row copy");
   int64_t least = -1;
   for (int64_t rows = std::max<int64_t>(most_rows, 1); rows > 0; rows /= 2) {
-    for (int64_t columns = round_up(std::clamp<int64_t>(r.hidden_size, 1, 8192), unit); columns >= unit;
-         columns = round_up(columns / 2, unit)) {
+    for (int64_t columns = std::clamp<int64_t>(r.hidden_size, 1, 8192);; columns = half_of(columns, size)) {
       const TilePlan plan = shape(r, order, rows, columns);
       if (plan.ub_bytes <= plan.ub_limit_bytes && is_allowed(r, columns)) return plan;
       if (least < 0 || plan.ub_bytes < least) least = plan.ub_bytes;
-      if (columns == unit) break;
+      if (columns <= unit) break;
     }
   }
   throw Error(ErrorKind::invalid_argument, "tile",

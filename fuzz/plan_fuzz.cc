@@ -67,6 +67,7 @@ void move_rows(Bytes& bytes, const ConstPlanView& plan) {
   std::optional<std::vector<uint8_t>> gathered, scattered;
   std::vector<std::pair<const Backend*, std::vector<uint8_t>>> gradients;
   for (const Variant& variant : fuzz::variants()) {
+    if (!variant.backend->takes(type)) continue;
     std::vector<uint8_t> y_out(y.size(), 0xff), out(x.size(), 0xff), dw(weight_bytes.size(), 0xff);
     gather(plan, rows(x, plan.sizes.tokens), weights, rows(y_out, plan.sizes.expert_rows()), variant.context());
     scatter(plan, rows(y, plan.sizes.expert_rows()), weights, rows(out, plan.sizes.tokens), variant.context());

@@ -1,4 +1,5 @@
-// Tile plans of the Triton-Ascend kernels: an upper bound by the rules of docs/ascend.md, section 3.
+// Tile plans of the Triton-Ascend kernels: by the rules of docs/ascend.md, section 3; not yet held against the
+// compiler.
 #pragma once
 
 #include "binmoe/ascend.h"

@@ -19,11 +19,14 @@ namespace {
 void require_consistent(const npy::Header& header, uint64_t file_size) {
   if (header.version < 1 || header.version > 3) fail("a version that does not exist was accepted");
   if (header.type.bytes < 1) fail("an item of no bytes was accepted");
-  int64_t count = 1;
+  bool empty = false;
   for (const int64_t extent : header.shape) {
     if (extent < 0) fail("a negative extent was accepted");
-    if (__builtin_mul_overflow(count, extent, &count)) fail("an overflowing shape was accepted");
+    empty = empty || extent == 0;
   }
+  int64_t count = empty ? 0 : 1;  // a zero anywhere: no product of the others matters
+  for (const int64_t extent : header.shape)
+    if (!empty && __builtin_mul_overflow(count, extent, &count)) fail("an overflowing shape was accepted");
   if (count != header.count) fail("count is not the product of the shape");
   uint64_t data_bytes = 0;
   if (__builtin_mul_overflow(static_cast<uint64_t>(count), static_cast<uint64_t>(header.type.bytes), &data_bytes) ||

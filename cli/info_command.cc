@@ -8,9 +8,10 @@
 namespace binmoe::cli {
 namespace {
 
-constexpr CommandText kText = {"info", "Print the version, the backends with their settings, threads and caches.",
+constexpr CommandText kText = {"info",
+                               "Print the version, the backends with their settings and devices, threads and caches.",
                                R"(JSON (--json):
-  version, backends: [{name, description, supported, reason, options}], default_backend, threads, caches
+  version, backends: [{name, description, supported, reason, options, properties}], default_backend, threads, caches
 
 Example:
   binmoe info)"};
@@ -40,6 +41,9 @@ std::string json_of(Common& common) {
                                   {"value", option.value},
                                   {"values", option.values},
                                   {"description", option.description}});
+    entry["properties"] = nlohmann::ordered_json::object();
+    for (const BackendProperty& property : backend_properties(backend))
+      entry["properties"][property.name] = property.value;
     out["backends"].push_back(entry);
   }
   out["default_backend"] = common.backend().name;
@@ -55,6 +59,8 @@ std::string text_of(Common& common) {
     out += std::string(&backend == &chosen ? "* " : "  ") + backend.name + ": " + backend.description;
     if (backend.unsupported != nullptr) out += std::string("; not supported: ") + backend.unsupported;
     out += "\n";
+    for (const BackendProperty& property : backend_properties(backend))
+      out += "      " + property.name + " " + property.value + "\n";
     for (const BackendOption& option : backend_options(backend)) {
       out += "      " + option.key + "=" + option.value + "  " + option.description;
       for (size_t i = 0; i < option.values.size(); ++i)

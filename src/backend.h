@@ -1,4 +1,5 @@
-// What a backend is: one function per operation. Arguments were checked by dispatch.cc; nothing here throws.
+// What a backend is: one function per operation. Arguments were checked by dispatch.cc; nothing here throws, but for
+// what docs/design.md, section 5, names.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +17,15 @@ struct Resources {
   const char* options;  // never null
   void* workspace;
   size_t workspace_bytes;
+  void* stream = nullptr;  // of a device backend
+};
+
+/// The memory that a device backend works on.
+struct DeviceMemory {
+  void* (*allocate)(size_t bytes, const Resources&);  // null when there is not so much; 256-byte aligned
+  void (*release)(void*, const Resources&);
+  void (*copy_in)(void* device, const void* host, size_t bytes, const Resources&);
+  void (*copy_out)(void* host, const void* device, size_t bytes, const Resources&);  // after all before it; waits
 };
 
 struct PlanJob {
@@ -73,6 +83,8 @@ struct BackendOperations {
   void (*scatter)(const ScatterJob&, const Resources&);
   void (*wgrad)(const WgradJob&, const Resources&);
   void (*scatter_backward)(const ScatterBackwardJob&, const Resources&);
+  const DeviceMemory* memory = nullptr;                    // null = host memory
+  std::vector<BackendProperty> (*properties)() = nullptr;  // null = nothing to tell
 };
 
 constexpr uint8_t kAllDTypes = (1 << (static_cast<int>(DType::bytes) + 1)) - 1;
@@ -80,6 +92,7 @@ constexpr uint8_t kAllDTypes = (1 << (static_cast<int>(DType::bytes) + 1)) - 1;
 /// Table entries; each stands in its backend's folder.
 Backend reference_backend();
 Backend cpu_backend();
+Backend cuda_backend();
 Backend ascend_model_backend();
 
 }  // namespace binmoe

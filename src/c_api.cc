@@ -1,8 +1,11 @@
 // binmoe_c.h over the C++ interface: views translated, exceptions turned into codes.
+#include <cstdio>
 #include <new>
 #include <optional>
+#include <stdexcept>
 #include <string>
 
+#include "binmoe/ascend.h"
 #include "binmoe/binmoe.h"
 #include "binmoe/binmoe_c.h"
 
@@ -33,6 +36,8 @@ int32_t code_of(ErrorKind kind) {
       return BINMOE_UNSUPPORTED;
     case ErrorKind::out_of_memory:
       return BINMOE_OUT_OF_MEMORY;
+    case ErrorKind::device:
+      return BINMOE_DEVICE;
   }
   return BINMOE_INVALID_ARGUMENT;
 }
@@ -63,7 +68,8 @@ Sizes sizes_of(const binmoe_sizes& s) {
 
 PlanView plan_of(const binmoe_plan_arrays* plan) {
   const auto& p = required(plan, "the plan");
-  return {sizes_of(p.sizes), p.indices, p.bin_ids, p.row_of_assignment, p.bins, p.tokens_per_expert, p.kept_per_expert};
+  return {sizes_of(p.sizes),   p.indices,         p.bin_ids, p.row_of_assignment, p.bins,
+          p.tokens_per_expert, p.kept_per_expert, p.status};
 }
 
 Bins bins_of(const binmoe_bins* bins) {
@@ -100,6 +106,12 @@ Ids ids_of(const binmoe_array* array) {
   return {ids.data, ids.count, static_cast<IdType>(ids.type)};
 }
 
+Memory memory_of(int32_t code) {
+  if (code != BINMOE_HOST && code != BINMOE_CUDA)
+    throw Error(ErrorKind::invalid_argument, "c", std::to_string(code) + " is no memory");
+  return static_cast<Memory>(code);
+}
+
 class ForeignExecutor final : public Executor {
  public:
   explicit ForeignExecutor(const binmoe_context& context) : context_(context) {}
@@ -121,6 +133,8 @@ class Borrowed {
     context_.options = context->options;
     context_.workspace = context->workspace;
     context_.workspace_bytes = context->workspace_bytes;
+    context_.memory = memory_of(context->memory);
+    context_.stream = context->stream;
     if (context->parallel_for != nullptr) context_.executor = &executor_.emplace(*context);
   }
   operator const Context&() const { return context_; }
@@ -143,6 +157,55 @@ int32_t checked(binmoe_fault* out, const Function& find_fault) {
     if (out != nullptr) *out = fault_of(*fault);
     throw Error("check", *fault);
   });
+}
+
+template <class Enum>
+Enum named(int32_t code, Enum last, const char* what) {
+  if (code < 0 || code > static_cast<int32_t>(last))
+    throw Error(ErrorKind::invalid_argument, "c", std::to_string(code) + " is no " + what);
+  return static_cast<Enum>(code);
+}
+
+ascend::TileRequest request_of(const binmoe_tile_request* request) {
+  using namespace ascend;
+  const auto& r = required(request, "the request");
+  TileRequest out;
+  out.soc = &find_soc(&required(r.soc, "the SoC's name"));
+  out.family = named(r.family, Family::triton, "kernel family");
+  out.row_copy = named(r.row_copy, RowCopy::index_select, "row copy");
+  out.op = named(r.op, Op::scatter_backward, "operation");
+  if (r.order != BINMOE_ORDER_BY_ESTIMATE) out.order = named(r.order, Order::expert, "order");
+  out.rows = dtype_of(r.rows);
+  if (r.weights != BINMOE_NO_WEIGHTS) out.weights = dtype_of(r.weights);
+  out.dw = dtype_of(r.dw);
+  out.policy = policy_of(r.policy);
+  out.tokens = r.tokens;
+  out.hidden_size = r.hidden_size;
+  out.expert_capacity = r.expert_capacity;
+  out.num_experts = r.num_experts;
+  out.top_k = r.top_k;
+  return out;
+}
+
+binmoe_tile tile_of(const ascend::TilePlan& plan) {
+  binmoe_tile out{};
+  out.order = static_cast<int32_t>(plan.order);
+  out.num_programs = plan.num_programs;
+  out.items = plan.items;
+  out.items_per_block = plan.items_per_block;
+  out.sub_block_size = plan.sub_block_size;
+  out.block_x = plan.block_x;
+  out.ub_bytes = plan.ub_bytes;
+  out.ub_limit_bytes = plan.ub_limit_bytes;
+  out.estimate_us = plan.estimate_us;
+  if (plan.buffers.size() > BINMOE_MAX_TILE_BUFFERS) throw std::logic_error("a tile plan has too many buffers");
+  for (const ascend::TileBuffer& buffer : plan.buffers) {
+    binmoe_tile_buffer& to = out.buffers[out.num_buffers++];
+    std::snprintf(to.name, sizeof to.name, "%s", buffer.name.c_str());
+    to.bytes = buffer.bytes;
+    to.count = buffer.count;
+  }
+  return out;
 }
 
 bool in_table(int32_t index) {
@@ -190,12 +253,14 @@ int32_t binmoe_plan_workspace_bytes(const binmoe_sizes* sizes, int32_t policy, i
   });
 }
 
-int32_t binmoe_check(const binmoe_plan_arrays* plan, binmoe_fault* fault) {
-  return checked(fault, [&] { return check(plan_of(plan)); });
+int32_t binmoe_check(const binmoe_plan_arrays* plan, const binmoe_context* context, binmoe_fault* fault) {
+  return checked(fault, [&] { return check(plan_of(plan), Borrowed(context)); });
 }
 
-int32_t binmoe_check_bins(const binmoe_bins* bins, const binmoe_sizes* sizes, binmoe_fault* fault) {
-  return checked(fault, [&] { return check_bins(bins_of(bins), sizes_of(required(sizes, "sizes"))); });
+int32_t binmoe_check_bins(const binmoe_bins* bins, const binmoe_sizes* sizes, const binmoe_context* context,
+                          binmoe_fault* fault) {
+  return checked(fault,
+                 [&] { return check_bins(bins_of(bins), sizes_of(required(sizes, "sizes")), Borrowed(context)); });
 }
 
 int32_t binmoe_gather(const binmoe_plan_arrays* plan, const binmoe_rows* x, const binmoe_array* weights,
@@ -236,5 +301,12 @@ int32_t binmoe_expert_capacity(double factor, int64_t tokens, int32_t top_k, int
   return guarded([&] {
     required(capacity, "capacity");
     *capacity = expert_capacity(factor, tokens, top_k, num_experts, multiple);
+  });
+}
+
+int32_t binmoe_tile_plan(const binmoe_tile_request* request, binmoe_tile* out) {
+  return guarded([&] {
+    required(out, "the tile plan");
+    *out = tile_of(ascend::tile_plan(request_of(request)));
   });
 }

@@ -1,10 +1,12 @@
-// What a plan must hold: the checks of docs/design.md, section 2, "Bad input". Host memory.
+// What a plan must hold: the checks of docs/design.md, section 2, "Bad input". Arrays on a device are fetched first.
 #include <new>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "binmoe/operations.h"
 #include "layout.h"
+#include "staging.h"
 #include "validate.h"
 
 namespace binmoe {
@@ -79,10 +81,55 @@ std::optional<Fault> check_derived(const ConstPlanView& plan, const std::vector<
   return std::nullopt;
 }
 
+/// The memory and the way there of arrays that `context` says are on a device.
+struct Device {
+  explicit Device(const Context& context)
+      : backend(context.backend != nullptr ? *context.backend : default_backend(context.memory)),
+        resources{default_executor(), "", nullptr, 0, context.stream} {
+    if (backend.memory != context.memory || backend.unsupported != nullptr)
+      throw Error(ErrorKind::unsupported, "check",
+                  std::string("the arrays are on a device, but the backend ") + backend.name + " cannot read them");
+  }
+  template <class T>
+  std::vector<T> fetch(const T* array, int64_t count) const {
+    return array == nullptr ? std::vector<T>{} : binmoe::fetch(backend, resources, array, count);
+  }
+
+  const Backend& backend;
+  const Resources resources;
+};
+
+std::optional<Fault> check_fetched(const Bins& bins, const Sizes& sizes, const Context& context) {
+  const Device device(context);
+  const auto indices = device.fetch(bins.indices, bins.count);
+  const auto bin_ids = device.fetch(bins.bin_ids, bins.count);
+  const auto ends = device.fetch(bins.bins, bins.num_experts);
+  Bins host = bins;
+  host.indices = indices.data();
+  host.bin_ids = bins.bin_ids != nullptr ? bin_ids.data() : nullptr;
+  host.bins = ends.data();
+  return check_bins(host, sizes);
+}
+
+std::optional<Fault> check_fetched(const ConstPlanView& plan, const Context& context) {
+  const Device device(context);
+  const int64_t assignments = plan.sizes.assignments(), experts = plan.sizes.num_experts;
+  const auto indices = device.fetch(plan.indices, assignments);
+  const auto bin_ids = device.fetch(plan.bin_ids, assignments);
+  const auto rows = device.fetch(plan.row_of_assignment, assignments);
+  const auto bins = device.fetch(plan.bins, experts);
+  const auto tokens = device.fetch(plan.tokens_per_expert, experts);
+  const auto kept = device.fetch(plan.kept_per_expert, experts);
+  const auto status = device.fetch(plan.status, 3);
+  return check({plan.sizes, indices.data(), bin_ids.data(), rows.data(), bins.data(), tokens.data(), kept.data(),
+                plan.status != nullptr ? status.data() : nullptr});
+}
+
 }  // namespace
 
-std::optional<Fault> check_bins(const Bins& bins, const Sizes& sizes) {
+std::optional<Fault> check_bins(const Bins& bins, const Sizes& sizes, const Context& context) {
   validate_bins("check", bins, sizes);
+  if (context.memory != Memory::host) return check_fetched(bins, sizes, context);
   if (auto fault = check_bins_values(bins.bins, bins.num_experts)) return fault;
   const int64_t end = bins.bins[bins.num_experts - 1];
   if (end != bins.count) return Fault{"bins_end", bins.num_experts - 1, end, bins.count};
@@ -92,9 +139,12 @@ std::optional<Fault> check_bins(const Bins& bins, const Sizes& sizes) {
   return check_indices(bins.indices, bins.count, sizes.assignments(), unmasked);
 }
 
-std::optional<Fault> check(const ConstPlanView& plan) {
+std::optional<Fault> check(const ConstPlanView& plan, const Context& context) {
   validate_plan("check", plan);
+  if (context.memory != Memory::host) return check_fetched(plan, context);
   const Sizes& s = plan.sizes;
+  if (plan.status != nullptr && plan.status[0] != 0)
+    return Fault{"expert_id_range", plan.status[1], plan.status[2], s.num_experts};
   if (auto fault = check_bins_values(plan.bins, s.num_experts)) return fault;
   const int64_t count = plan.bins[s.num_experts - 1];
   if (count > s.assignments()) return Fault{"bins_limit", s.num_experts - 1, count, s.assignments()};

@@ -6,16 +6,20 @@
 
 #include "backend.h"
 #include "binmoe/operations.h"
+#include "staging.h"
 #include "validate.h"
 
 namespace binmoe {
 namespace {
 
 const Backend& chosen(const char* operation, const Context& context) {
-  const Backend& backend = context.backend != nullptr ? *context.backend : default_backend();
+  const Backend& backend = context.backend != nullptr ? *context.backend : default_backend(context.memory);
   if (backend.unsupported != nullptr)
     throw Error(ErrorKind::unsupported, operation,
                 std::string("the backend ") + backend.name + " cannot run here: " + backend.unsupported);
+  if (context.memory != Memory::host && backend.memory != context.memory)
+    throw Error(ErrorKind::unsupported, operation,
+                std::string("the arrays are on a device, but the backend ") + backend.name + " works on host memory");
   const std::string complaint = backend.operations->check_options(context.options != nullptr ? context.options : "");
   if (!complaint.empty()) throw Error(ErrorKind::unsupported, operation, complaint);
   return backend;
@@ -36,8 +40,23 @@ void require_taken(const char* operation, const Backend& backend, std::initializ
 
 Resources resources_of(const Context& context) {
   return {context.executor != nullptr ? *context.executor : default_executor(),
-          context.options != nullptr ? context.options : "", context.workspace, context.workspace_bytes};
+          context.options != nullptr ? context.options : "", context.workspace, context.workspace_bytes,
+          context.stream};
 }
+
+/// What one call runs on. `staging` moves host arrays to a device and back where that is needed.
+struct Call {
+  Call(const char* operation, const Context& context)
+      : backend(chosen(operation, context)),
+        resources(resources_of(context)),
+        staging(operation, backend, context, resources) {}
+
+  const BackendOperations& run() const { return *backend.operations; }
+
+  const Backend& backend;
+  Resources resources;
+  Staging staging;
+};
 
 /// Run a backend function that may allocate.
 template <class Function>
@@ -100,6 +119,34 @@ void validate_wgrad(const char* operation, const ConstPlanView& plan, const Name
   validate_disjoint(operation, outputs, extents_of(plan));
 }
 
+/// The workspace that plan runs in: the caller's, device memory of a staged call, or `own`.
+void provide_workspace(const char* operation, Call& call, size_t wanted, const Context& context,
+                       std::unique_ptr<char[]>& own) {
+  Resources& resources = call.resources;
+  if (resources.workspace != nullptr && resources.workspace_bytes < wanted)
+    throw Error(ErrorKind::invalid_argument, operation,
+                "the workspace has " + std::to_string(resources.workspace_bytes) + " bytes, but " +
+                    std::to_string(wanted) + " are needed");
+  if (call.staging.active()) {
+    resources.workspace = call.staging.scratch(wanted);
+  } else if (resources.workspace == nullptr && context.memory == Memory::host) {
+    own.reset(new (std::nothrow) char[wanted]);
+    if (own == nullptr) throw out_of_memory(operation, wanted);
+    resources.workspace = own.get();
+  } else if (resources.workspace == nullptr && wanted > 0) {
+    throw Error(ErrorKind::invalid_argument, operation,
+                "the workspace is null, but " + std::to_string(wanted) + " bytes of device memory are needed");
+  }
+}
+
+/// Host backends find no id out of range that they would not have refused.
+void set_clean_status(const PlanView& plan, const Context& context) {
+  if (plan.status == nullptr || context.memory != Memory::host) return;
+  plan.status[0] = 0;
+  plan.status[1] = -1;
+  plan.status[2] = 0;
+}
+
 }  // namespace
 
 void plan(const Ids& expert_ids, DropPolicy policy, const Weights& priority, const PlanView& out,
@@ -110,24 +157,18 @@ void plan(const Ids& expert_ids, DropPolicy policy, const Weights& priority, con
   validate_priority(kOperation, priority, policy, out.sizes);
   const Extent inputs[] = {extent_of("expert_ids", expert_ids), extent_of("weights", priority)};
   validate_disjoint(kOperation, extents_of(out), inputs);
-  const Backend& backend = chosen(kOperation, context);
-  if (policy == DropPolicy::by_weight) require_taken(kOperation, backend, {priority.type});
-  Resources resources = resources_of(context);
-  const size_t wanted = backend.operations->plan_workspace_bytes(out.sizes, policy, priority.type, resources.executor);
+  Call call(kOperation, context);
+  if (policy == DropPolicy::by_weight) require_taken(kOperation, call.backend, {priority.type});
+  const size_t wanted = call.run().plan_workspace_bytes(out.sizes, policy, priority.type, call.resources.executor);
   std::unique_ptr<char[]> own;
-  if (resources.workspace == nullptr) {
-    own.reset(new (std::nothrow) char[wanted]);
-    if (own == nullptr) throw out_of_memory(kOperation, wanted);
-    resources.workspace = own.get();
-  } else if (resources.workspace_bytes < wanted) {
-    throw Error(ErrorKind::invalid_argument, kOperation,
-                "the workspace has " + std::to_string(resources.workspace_bytes) + " bytes, but " +
-                    std::to_string(wanted) + " are needed");
-  }
-  const auto fault = guarded(kOperation, out.sizes, [&] {
-    return backend.operations->plan({expert_ids, policy, priority, out}, resources);
-  });
+  provide_workspace(kOperation, call, wanted, context, own);
+  const PlanView placed = call.staging.out(out);
+  const PlanJob job = {call.staging.in(expert_ids), policy, call.staging.in(priority), placed};
+  auto fault = guarded(kOperation, out.sizes, [&] { return call.run().plan(job, call.resources); });
+  if (call.staging.active()) fault = call.staging.fault_of(placed, out.sizes.num_experts);
   if (fault) throw Error(kOperation, *fault);
+  call.staging.finish();
+  set_clean_status(out, context);
 }
 
 void plan_from_bins(const Bins& bins, const PlanView& out, const Context& context) {
@@ -138,9 +179,13 @@ void plan_from_bins(const Bins& bins, const PlanView& out, const Context& contex
                            extent_of("the input's bin_ids", bins.bin_ids, bins.count),
                            extent_of("the input's bins", bins.bins, bins.num_experts)};
   validate_disjoint(kOperation, extents_of(out), inputs);
-  const Backend& backend = chosen(kOperation, context);
-  if (const auto fault = check_bins(bins, out.sizes)) throw Error(kOperation, *fault);
-  guarded(kOperation, out.sizes, [&] { backend.operations->plan_from_bins({bins, out}, resources_of(context)); });
+  Call call(kOperation, context);
+  if (context.memory == Memory::host)
+    if (const auto fault = check_bins(bins, out.sizes)) throw Error(kOperation, *fault);
+  const PlanFromBinsJob job = {call.staging.in(bins), call.staging.out(out)};
+  guarded(kOperation, out.sizes, [&] { call.run().plan_from_bins(job, call.resources); });
+  call.staging.finish();
+  set_clean_status(out, context);
 }
 
 size_t plan_workspace_bytes(const Sizes& sizes, DropPolicy policy, DType priority_type, const Context& context) {
@@ -155,9 +200,11 @@ void gather(const ConstPlanView& plan, const ConstRows& x, const Weights& weight
   constexpr const char* kOperation = "gather";
   validate_plan(kOperation, plan);
   validate_gather(kOperation, {"x", x}, {"y", y}, plan, weights);
-  const Backend& backend = chosen(kOperation, context);
-  require_taken(kOperation, backend, {x.type, weights.data != nullptr ? weights.type : x.type});
-  backend.operations->gather({plan, x, weights, y}, resources_of(context));
+  Call call(kOperation, context);
+  require_taken(kOperation, call.backend, {x.type, weights.data != nullptr ? weights.type : x.type});
+  Staging& s = call.staging;
+  call.run().gather({s.in(plan), s.in(x), s.in(weights), s.out(y)}, call.resources);
+  s.finish();
 }
 
 void scatter(const ConstPlanView& plan, const ConstRows& y, const Weights& weights, const Rows& out,
@@ -165,9 +212,11 @@ void scatter(const ConstPlanView& plan, const ConstRows& y, const Weights& weigh
   constexpr const char* kOperation = "scatter";
   validate_plan(kOperation, plan);
   validate_scatter(kOperation, {"y", y}, {"out", out}, plan, weights);
-  const Backend& backend = chosen(kOperation, context);
-  require_taken(kOperation, backend, {y.type, weights.data != nullptr ? weights.type : y.type});
-  backend.operations->scatter({plan, y, weights, out}, resources_of(context));
+  Call call(kOperation, context);
+  require_taken(kOperation, call.backend, {y.type, weights.data != nullptr ? weights.type : y.type});
+  Staging& s = call.staging;
+  call.run().scatter({s.in(plan), s.in(y), s.in(weights), s.out(out)}, call.resources);
+  s.finish();
 }
 
 void wgrad(const ConstPlanView& plan, const ConstRows& y, const ConstRows& grad, const WeightGradients& dw,
@@ -175,9 +224,11 @@ void wgrad(const ConstPlanView& plan, const ConstRows& y, const ConstRows& grad,
   constexpr const char* kOperation = "wgrad";
   validate_plan(kOperation, plan);
   validate_wgrad(kOperation, plan, {"y", y}, {"grad", grad}, dw);
-  const Backend& backend = chosen(kOperation, context);
-  require_taken(kOperation, backend, {y.type, dw.type});
-  backend.operations->wgrad({plan, y, grad, dw}, resources_of(context));
+  Call call(kOperation, context);
+  require_taken(kOperation, call.backend, {y.type, dw.type});
+  Staging& s = call.staging;
+  call.run().wgrad({s.in(plan), s.in(y), s.in(grad), s.out(dw)}, call.resources);
+  s.finish();
 }
 
 void scatter_backward(const ConstPlanView& plan, const ConstRows& y, const ConstRows& grad, const Weights& weights,
@@ -192,11 +243,14 @@ void scatter_backward(const ConstPlanView& plan, const ConstRows& y, const Const
     const Extent inputs[] = {extent_of("y", y), extent_of("weights", weights)};
     validate_disjoint(kOperation, outputs, inputs);
   }
-  const Backend& backend = chosen(kOperation, context);
+  Call call(kOperation, context);
   require_taken(
-      kOperation, backend,
+      kOperation, call.backend,
       {grad.type, weights.data != nullptr ? weights.type : grad.type, dw.data != nullptr ? dw.type : grad.type});
-  backend.operations->scatter_backward({plan, y, grad, weights, dy, dw}, resources_of(context));
+  Staging& s = call.staging;
+  const ConstRows placed_y = dw.data != nullptr ? s.in(y) : y;
+  call.run().scatter_backward({s.in(plan), placed_y, s.in(grad), s.in(weights), s.out(dy), s.out(dw)}, call.resources);
+  s.finish();
 }
 
 void gather_backward(const ConstPlanView& plan, const ConstRows& dy, const Weights& weights, const ConstRows& x,
@@ -210,11 +264,15 @@ void gather_backward(const ConstPlanView& plan, const ConstRows& dy, const Weigh
     const Extent inputs[] = {extent_of("x", x), extent_of("weights", weights)};
     validate_disjoint(kOperation, outputs, inputs);
   }
-  const Backend& backend = chosen(kOperation, context);
-  require_taken(kOperation, backend,
+  Call call(kOperation, context);
+  require_taken(kOperation, call.backend,
                 {dy.type, weights.data != nullptr ? weights.type : dy.type, dw.data != nullptr ? dw.type : dy.type});
-  backend.operations->scatter({plan, dy, weights, dx}, resources_of(context));
-  if (dw.data != nullptr) backend.operations->wgrad({plan, dy, x, dw}, resources_of(context));
+  Staging& s = call.staging;
+  const ConstPlanView placed_plan = s.in(plan);
+  const ConstRows placed_dy = s.in(dy);
+  call.run().scatter({placed_plan, placed_dy, s.in(weights), s.out(dx)}, call.resources);
+  if (dw.data != nullptr) call.run().wgrad({placed_plan, placed_dy, s.in(x), s.out(dw)}, call.resources);
+  s.finish();
 }
 
 }  // namespace binmoe

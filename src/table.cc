@@ -15,8 +15,17 @@ Backend cpu_backend() {
 }
 #endif
 
+#if !BINMOE_HAVE_CUDA
+Backend cuda_backend() {
+  Backend absent = {"cuda", "NVIDIA GPUs, sm_80 and newer", BINMOE_CUDA_ABSENT, nullptr};
+  absent.memory = Memory::cuda;
+  return absent;
+}
+#endif
+
 const auto& table() {
-  static const std::array<Backend, 3> entries = {cpu_backend(), reference_backend(), ascend_model_backend()};
+  static const std::array<Backend, 4> entries = {cuda_backend(), cpu_backend(), reference_backend(),
+                                                 ascend_model_backend()};
   return entries;
 }
 
@@ -44,16 +53,30 @@ const Backend& find_backend(std::string_view name) {
   return find(name, "");
 }
 
-const Backend& default_backend() {
-  if (const char* name = std::getenv("BINMOE_BACKEND"); name != nullptr && *name != '\0')
-    return find(name, "BINMOE_BACKEND: ");
-  for (const Backend& backend : table())
-    if (backend.unsupported == nullptr && !backend.by_name_only) return backend;
-  throw Error(ErrorKind::unsupported, "backend", "no backend can run here");
+const Backend& default_backend(Memory memory) {
+  if (const char* name = std::getenv("BINMOE_BACKEND"); name != nullptr && *name != '\0') {
+    const Backend& named = find(name, "BINMOE_BACKEND: ");
+    if (memory == Memory::host || named.memory == memory) return named;
+  }
+  const Backend* absent = nullptr;
+  for (const Backend& backend : table()) {
+    if (backend.by_name_only || backend.memory != memory) continue;
+    if (backend.unsupported == nullptr) return backend;
+    absent = &backend;
+  }
+  throw Error(ErrorKind::unsupported, "backend",
+              absent == nullptr
+                  ? "no backend works on such memory"
+                  : std::string("the backend ") + absent->name + " cannot run here: " + absent->unsupported);
 }
 
 std::vector<BackendOption> backend_options(const Backend& backend) {
   return backend.operations == nullptr ? std::vector<BackendOption>{} : backend.operations->options();
+}
+
+std::vector<BackendProperty> backend_properties(const Backend& backend) {
+  if (backend.unsupported != nullptr || backend.operations->properties == nullptr) return {};
+  return backend.operations->properties();
 }
 
 const char* version() {

@@ -160,14 +160,16 @@ Extent extent_of(const char* name, const int32_t* array, int64_t count) {
   return {name, begin, begin == nullptr ? begin : begin + count * static_cast<int64_t>(sizeof(int32_t))};
 }
 
-std::array<Extent, 6> extents_of(const ConstPlanView& plan) {
+std::array<Extent, 7> extents_of(const ConstPlanView& plan) {
   const int64_t assignments = plan.sizes.assignments(), experts = plan.sizes.num_experts;
+  const auto* status = reinterpret_cast<const char*>(plan.status);
   return {extent_of("the plan's indices", plan.indices, assignments),
           extent_of("the plan's bin_ids", plan.bin_ids, assignments),
           extent_of("the plan's row_of_assignment", plan.row_of_assignment, assignments),
           extent_of("the plan's bins", plan.bins, experts),
           extent_of("the plan's tokens_per_expert", plan.tokens_per_expert, experts),
-          extent_of("the plan's kept_per_expert", plan.kept_per_expert, experts)};
+          extent_of("the plan's kept_per_expert", plan.kept_per_expert, experts),
+          {"the plan's status", status, status == nullptr ? status : status + 3 * sizeof(int64_t)}};
 }
 
 void validate_disjoint(const char* operation, std::span<const Extent> outputs, std::span<const Extent> inputs) {

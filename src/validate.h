@@ -47,7 +47,7 @@ Extent extent_of(const char* name, const Weights& weights);
 Extent extent_of(const char* name, const Ids& ids);
 Extent extent_of(const char* name, const int32_t* array, int64_t count);
 
-std::array<Extent, 6> extents_of(const ConstPlanView& plan);
+std::array<Extent, 7> extents_of(const ConstPlanView& plan);
 
 /// No output meets an input or another output.
 void validate_disjoint(const char* operation, std::span<const Extent> outputs, std::span<const Extent> inputs);

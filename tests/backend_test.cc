@@ -39,20 +39,22 @@ const Backend* cpu() {
   return found != nullptr && found->unsupported == nullptr ? found : nullptr;
 }
 
-TEST(Backends, the_table_lists_cpu_and_reference_with_descriptions) {
-  ASSERT_EQ(backends().size(), 3u);
-  EXPECT_STREQ(backends()[0].name, "cpu");
-  EXPECT_STREQ(backends()[1].name, "reference");
-  EXPECT_EQ(backends()[1].unsupported, nullptr);
-  EXPECT_STREQ(backends()[2].name, "ascend-model");
-  EXPECT_TRUE(backends()[2].by_name_only);
+TEST(Backends, the_table_lists_every_known_one_with_a_description) {
+  ASSERT_EQ(backends().size(), 4u);
+  EXPECT_STREQ(backends()[0].name, "cuda");
+  EXPECT_EQ(backends()[0].memory, binmoe::Memory::cuda);
+  EXPECT_STREQ(backends()[1].name, "cpu");
+  EXPECT_STREQ(backends()[2].name, "reference");
+  EXPECT_EQ(backends()[2].unsupported, nullptr);
+  EXPECT_STREQ(backends()[3].name, "ascend-model");
+  EXPECT_TRUE(backends()[3].by_name_only);
   for (const Backend& backend : backends()) EXPECT_GT(std::string(backend.description).size(), 3u);
 }
 
 TEST(Backends, one_is_found_by_its_name) {
   EXPECT_STREQ(find_backend("reference").name, "reference");
-  EXPECT_TRUE(refuses([] { find_backend("cuda"); }, "backend",
-                      "no backend is called 'cuda'; there are: cpu, reference, ascend-model"));
+  EXPECT_TRUE(refuses([] { find_backend("gpu"); }, "backend",
+                      "no backend is called 'gpu'; there are: cuda, cpu, reference, ascend-model"));
   EXPECT_TRUE(refuses([] { find_backend(""); }, "backend", "no backend is called ''"));
   EXPECT_TRUE(refuses([] { find_backend("referenc"); }, "backend", "no backend is called 'referenc'"));
 }
@@ -68,7 +70,48 @@ TEST(Backends, the_environment_names_the_default) {
   }
   const ScopedBackend chosen("nonsense");
   EXPECT_TRUE(refuses([] { default_backend(); }, "backend",
-                      "BINMOE_BACKEND: no backend is called 'nonsense'; there are: cpu, ref"));
+                      "BINMOE_BACKEND: no backend is called 'nonsense'; there are: cuda, cpu, ref"));
+}
+
+TEST(Backends, one_of_device_memory_is_the_default_for_such_arrays_alone) {
+  const Backend* cuda = entry("cuda");
+  const ScopedBackend host_only("reference");
+  if (cuda->unsupported == nullptr)
+    EXPECT_EQ(&default_backend(binmoe::Memory::cuda), cuda);
+  else
+    EXPECT_TRUE(refuses([] { default_backend(binmoe::Memory::cuda); }, "backend", "the backend cuda cannot run here: "));
+}
+
+TEST(Backends, one_of_the_host_refuses_arrays_on_a_device) {
+  const Problem p(Case{.sizes = {4, 2, 3, 2}});
+  Tensor y = p.expert_rows_out();
+  const auto before = y.all_bytes();
+  Context context;
+  context.backend = entry("reference");
+  context.memory = binmoe::Memory::cuda;
+  const std::string part = "the arrays are on a device, but the backend reference ";
+  EXPECT_TRUE(refuses([&] { gather(p.plan_view(), p.x.view(), {}, y.view(), context); }, "gather", part));
+  EXPECT_TRUE(refuses([&] { check(p.plan_view(), context); }, "check", part));
+  EXPECT_EQ(y.all_bytes(), before);
+}
+
+TEST(Backends, a_plan_made_on_the_host_has_a_clean_status) {
+  const Problem p(Case{.sizes = {4, 2, 3, 2}});
+  for (const Variant& variant : variants()) {
+    Plan made(p.c.sizes);
+    int64_t status[] = {7, 7, 7};
+    PlanView view = made.view();
+    view.status = status;
+    plan(p.id_array.view(), p.c.policy, {}, view, variant.context());
+    EXPECT_EQ(std::vector<int64_t>(status, status + 3), (std::vector<int64_t>{0, -1, 0})) << variant.name;
+    EXPECT_FALSE(check(view));
+    status[0] = 2, status[1] = 5, status[2] = 9;
+    const auto fault = check(view);
+    ASSERT_TRUE(fault);
+    EXPECT_STREQ(fault->check, "expert_id_range");
+    EXPECT_EQ(fault->position, 5);
+    EXPECT_EQ(fault->value, 9);
+  }
 }
 
 TEST(Backends, an_unknown_name_in_the_environment_stops_a_call_and_never_falls_back) {

@@ -31,7 +31,8 @@ static const binmoe_plan_arrays plan = {{kTokens, kTopK, kExperts, kCapacity},
                                         row_of_assignment,
                                         bins,
                                         tokens_per_expert,
-                                        kept_per_expert};
+                                        kept_per_expert,
+                                        NULL};
 
 static binmoe_rows rows_of(float* data, int64_t rows) {
   const binmoe_rows out = {data, rows, kHidden, kHidden, BINMOE_F32, 0};
@@ -48,13 +49,14 @@ static int same_ints(const int32_t* got, const int32_t* expected, size_t count) 
 
 static void test_backends(void) {
   EXPECT(strcmp(binmoe_version(), BINMOE_TEST_VERSION) == 0);
-  EXPECT(binmoe_backend_count() == 3);
-  EXPECT(strcmp(binmoe_backend_name(0), "cpu") == 0);
-  EXPECT(strcmp(binmoe_backend_name(1), "reference") == 0);
-  EXPECT(binmoe_backend_unsupported(1) == NULL);
-  EXPECT(strcmp(binmoe_backend_name(2), "ascend-model") == 0);
-  EXPECT(binmoe_backend_name(3) == NULL && binmoe_backend_name(-1) == NULL);
-  EXPECT(binmoe_backend_unsupported(3) != NULL);
+  EXPECT(binmoe_backend_count() == 4);
+  EXPECT(strcmp(binmoe_backend_name(0), "cuda") == 0);
+  EXPECT(strcmp(binmoe_backend_name(1), "cpu") == 0);
+  EXPECT(strcmp(binmoe_backend_name(2), "reference") == 0);
+  EXPECT(binmoe_backend_unsupported(2) == NULL);
+  EXPECT(strcmp(binmoe_backend_name(3), "ascend-model") == 0);
+  EXPECT(binmoe_backend_name(4) == NULL && binmoe_backend_name(-1) == NULL);
+  EXPECT(binmoe_backend_unsupported(4) != NULL);
 }
 
 static void test_plan(const binmoe_context* context) {
@@ -69,12 +71,12 @@ static void test_plan(const binmoe_context* context) {
   EXPECT(same_ints(indices, expected_indices, kCount) && same_ints(row_of_assignment, expected_rows, kCount));
   EXPECT(same_ints(bins, expected_bins, kExperts) && same_ints(kept_per_expert, expected_kept, kExperts));
   EXPECT(binmoe_plan_workspace_bytes(&sizes, BINMOE_BY_WEIGHT, BINMOE_F32, context, &bytes) == BINMOE_OK);
-  EXPECT(binmoe_check(&plan, NULL) == BINMOE_OK);
+  EXPECT(binmoe_check(&plan, NULL, NULL) == BINMOE_OK);
 
   int32_t given_indices[kCount] = {2, 1, 5, 4, 0, 3};
   const int32_t other_rows[kCount] = {5, 1, 0, -1, 4, 2};
   const binmoe_bins given = {given_indices, NULL, kCount, expected_bins, kExperts};
-  EXPECT(binmoe_check_bins(&given, &sizes, NULL) == BINMOE_OK);
+  EXPECT(binmoe_check_bins(&given, &sizes, NULL, NULL) == BINMOE_OK);
   EXPECT(binmoe_plan_from_bins(&given, &plan, context) == BINMOE_OK);
   EXPECT(same_ints(row_of_assignment, other_rows, kCount));
   EXPECT(binmoe_plan(&expert_ids, BINMOE_TOKEN_ORDER, NULL, &plan, context) == BINMOE_OK);
@@ -134,16 +136,16 @@ static void test_errors(void) {
   binmoe_context context = {0};
   context.backend = "nonsense";
   EXPECT(binmoe_plan(&good, 0, NULL, &plan, &context) == BINMOE_UNSUPPORTED);
-  EXPECT(strstr(binmoe_last_error(), "'nonsense'; there are: cpu, reference") != NULL);
+  EXPECT(strstr(binmoe_last_error(), "'nonsense'; there are: cuda, cpu, reference") != NULL);
 
   EXPECT(binmoe_plan(&good, 0, NULL, &plan, NULL) == BINMOE_OK);
   row_of_assignment[4] = 0;
-  EXPECT(binmoe_check(&plan, &fault) == BINMOE_INVALID_DATA);
+  EXPECT(binmoe_check(&plan, NULL, &fault) == BINMOE_INVALID_DATA);
   EXPECT(fault.check != NULL && strcmp(fault.check, "row_of_assignment") == 0 && fault.position == 4);
   row_of_assignment[4] = -1;
-  EXPECT(binmoe_check(&plan, &fault) == BINMOE_OK && fault.check == NULL);
+  EXPECT(binmoe_check(&plan, NULL, &fault) == BINMOE_OK && fault.check == NULL);
   const binmoe_bins given = {indices, bin_ids, kCount - 1, bins, kExperts};
-  EXPECT(binmoe_check_bins(&given, &sizes, &fault) == BINMOE_INVALID_DATA);
+  EXPECT(binmoe_check_bins(&given, &sizes, NULL, &fault) == BINMOE_INVALID_DATA);
   EXPECT(fault.check != NULL && strcmp(fault.check, "bins_end") == 0 && fault.value == 6 && fault.limit == 5);
 }
 

@@ -17,7 +17,8 @@ namespace binmoe {
 ///   policy      who keeps a row when an expert overflows
 ///   priority    [T, K] f32|f64|bf16|f16, for by_weight only (must be absent otherwise); masked ones are ignored
 ///   out         six arrays of the caller; every element is written; must not overlap the inputs or each other
-/// Errors: an id out of range (fault: position, value, limit); T*K or E*C >= 2^31; K < 1; E < 1; C < 0; overlap; ...
+/// Errors: an id out of range (fault: position, value, limit; in device memory it counts as masked, see
+/// PlanView::status); T*K or E*C >= 2^31; K < 1; E < 1; C < 0; overlap; ...
 /// Cost: reads the ids twice, writes 12*T*K + 12*E bytes; by_weight also sorts. Allocates if no workspace is given.
 /// Order: exact, the same on every backend.
 void plan(const Ids& expert_ids, DropPolicy policy, const Weights& priority, const PlanView& out,
@@ -26,7 +27,7 @@ void plan(const Ids& expert_ids, DropPolicy policy, const Weights& priority, con
 /// Complete a plan from bins that another system made (MegaBlocks' indices and bins).
 ///   bins  indices, bins, optional bin_ids; count <= T*K; the first C of each expert are kept, in the order they stand
 ///   out   as in plan
-/// Errors: check_bins' faults; sizes; overlap.
+/// Errors: check_bins' faults (not looked for in device memory); sizes; overlap.
 /// Cost: O(T*K + E); allocates T*K/8 bytes, as check_bins does.
 void plan_from_bins(const Bins& bins, const PlanView& out, const Context& context = {});
 
@@ -35,12 +36,13 @@ size_t plan_workspace_bytes(const Sizes& sizes, DropPolicy policy, DType priorit
                             const Context& context = {});
 
 /// The first fault of a plan, or nothing: bins nonnegative and monotonic and at most T*K; bin_ids consistent; indices
-/// in range and unique; tails -1 and E; counts; row_of_assignment the inverse. Throws only for sizes and null pointers.
-/// Cost: O(T*K + E), allocates T*K/8 bytes.
-std::optional<Fault> check(const ConstPlanView& plan);
+/// in range and unique; tails -1 and E; counts; row_of_assignment the inverse; and the id out of range that status
+/// tells of. Throws only for sizes and null pointers. Device memory (context.memory): copies the plan to the host,
+/// waits. Cost: O(T*K + E), allocates T*K/8 bytes.
+std::optional<Fault> check(const ConstPlanView& plan, const Context& context = {});
 
 /// The first fault of bins from elsewhere, or nothing. sizes: expert_capacity is not looked at.
-std::optional<Fault> check_bins(const Bins& bins, const Sizes& sizes);
+std::optional<Fault> check_bins(const Bins& bins, const Sizes& sizes, const Context& context = {});
 
 /// Gather token rows into expert order.
 ///   y[e*C + c] = w[a] * x[a / K], a = indices[start_e + c]; empty rows are +0; w absent = a byte copy.

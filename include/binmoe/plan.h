@@ -17,6 +17,7 @@ struct Load {
   int64_t empty_rows = 0;
   double max_over_mean = 0;  ///< of tokens_per_expert; 0 when there are none
 };
+/// Of a plan in host memory.
 Load load_of(const ConstPlanView& plan);
 
 /// Six arrays of one plan in one object. Memory: 12*(T*K + E) bytes.

@@ -108,7 +108,7 @@ struct Sizes {
 };
 
 /// A plan in the caller's memory. Words: design.md, section 1. N = bins[num_experts - 1].
-template <class Pointer>
+template <class Pointer, class StatusPointer>
 struct PlanOf {
   Sizes sizes;
   Pointer indices = nullptr;            ///< [T*K] the first N: assignments by expert; then -1
@@ -117,13 +117,16 @@ struct PlanOf {
   Pointer bins = nullptr;               ///< [E] inclusive cumulative counts
   Pointer tokens_per_expert = nullptr;  ///< [E] before the cut
   Pointer kept_per_expert = nullptr;    ///< [E] after the cut
+  /// [3] or null: how many ids were out of range and taken as masked, the first one's position, its value; 0, -1, 0
+  /// when there is none. Only a device backend finds any: it cannot refuse without waiting.
+  StatusPointer status = nullptr;
 
-  constexpr operator PlanOf<const int32_t*>() const {
-    return {sizes, indices, bin_ids, row_of_assignment, bins, tokens_per_expert, kept_per_expert};
+  constexpr operator PlanOf<const int32_t*, const int64_t*>() const {
+    return {sizes, indices, bin_ids, row_of_assignment, bins, tokens_per_expert, kept_per_expert, status};
   }
 };
-using PlanView = PlanOf<int32_t*>;
-using ConstPlanView = PlanOf<const int32_t*>;
+using PlanView = PlanOf<int32_t*, int64_t*>;
+using ConstPlanView = PlanOf<const int32_t*, const int64_t*>;
 
 /// Sorted bins from elsewhere (MegaBlocks' `indices, bins`, with or without `bin_ids`).
 struct Bins {
@@ -150,9 +153,11 @@ enum class ErrorKind : uint8_t {
   invalid_data,      ///< what the arrays hold; fault() says where
   unsupported,       ///< an unknown or unsupported backend, option or dtype
   out_of_memory,     ///< what() gives the bytes wanted
+  device,            ///< a call of the device's driver failed; what() names it and gives the driver's text
 };
 
-/// Thrown before any output is written. what() begins with the operation: "[gather] x has 512 rows, but ...".
+/// Thrown before any output is written (ErrorKind::device: some may be). what() begins with the operation: "[gather] x
+/// has 512 rows, but ...".
 class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, const char* operation, const std::string& message);

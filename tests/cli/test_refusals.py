@@ -52,7 +52,7 @@ USAGE = [
     ([*PLAN, 3, "--expert-capacity", 2, "--policy", "random"], "--policy is 'random'; there are: token_order"),
     ([*PLAN, 3, "--expert-capacity", 2, "--policy", "by_weight"], "--policy by_weight needs --weights"),
     ([*PLAN, 3, "--expert-capacity", 2, "--weights", "w.npy"], "--weights are used by --policy by_weight only"),
-    ([*PLAN, 3, "--expert-capacity", 2, "--backend", "gpu"], "no backend is called 'gpu'; there are: cpu, "),
+    ([*PLAN, 3, "--expert-capacity", 2, "--backend", "gpu"], "no backend is called 'gpu'; there are: cuda, cpu, "),
     ([*PLAN, 3, "--expert-capacity", 2, "--backend", "reference", "--options", "a=1"], "takes no options"),
     ([*PLAN, 3, "--expert-capacity", 2, "--threads", 0], "--threads is 0, but must be from 1 to 1024"),
     ([*PLAN, 3, "--expert-capacity", 2, "--threads", 2000], "--threads is 2000, but must be from 1 to 1024"),
@@ -86,7 +86,7 @@ def test_wrong_usage_ends_with_2(arguments, text, files):
 def test_a_backend_of_the_environment_is_asked_for_too(files):
     done = run("gather", "--plan", files / "plan", "--x", files / "x.npy", "--out", files / "new.npy", code=2,
                BINMOE_BACKEND="gpu")  # fmt: skip
-    assert "BINMOE_BACKEND: no backend is called 'gpu'; there are: cpu, reference" in done.stderr
+    assert "BINMOE_BACKEND: no backend is called 'gpu'; there are: cuda, cpu, reference" in done.stderr
     assert not (files / "new.npy").exists()
 
 

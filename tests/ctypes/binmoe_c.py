@@ -45,6 +45,7 @@ class PlanArrays(Structure):
         ("bins", c_void_p),
         ("tokens_per_expert", c_void_p),
         ("kept_per_expert", c_void_p),
+        ("status", c_void_p),
     ]
 
 
@@ -74,6 +75,8 @@ class Context(Structure):
         ("parallel_for", PARALLEL_FOR),
         ("parallel_state", c_void_p),
         ("concurrency", c_int32),
+        ("memory", c_int32),
+        ("stream", c_void_p),
     ]
 
 
@@ -85,8 +88,8 @@ def load_library():
         "plan": [array, c_int32, array, plan, context],
         "plan_from_bins": [POINTER(Bins), plan, context],
         "plan_workspace_bytes": [POINTER(Sizes), c_int32, c_int32, context, POINTER(c_size_t)],
-        "check": [plan, POINTER(Fault)],
-        "check_bins": [POINTER(Bins), POINTER(Sizes), POINTER(Fault)],
+        "check": [plan, context, POINTER(Fault)],
+        "check_bins": [POINTER(Bins), POINTER(Sizes), context, POINTER(Fault)],
         "gather": [plan, rows, array, rows, context],
         "scatter": [plan, rows, array, rows, context],
         "wgrad": [plan, rows, rows, array, context],
@@ -152,7 +155,7 @@ def values(array, types=DTYPES):
 
 
 class Plan:
-    """The six arrays of a plan, filled with a number that no plan holds."""
+    """The six arrays of a plan and its status, filled with a number that no plan holds."""
 
     def __init__(self, tokens, top_k, num_experts, expert_capacity):
         self.sizes = Sizes(tokens, top_k, num_experts, expert_capacity)
@@ -160,6 +163,7 @@ class Plan:
         self.indices, self.bin_ids, self.row_of_assignment = (np.full(room, -77, np.int32) for _ in range(3))
         experts = max(num_experts, 0)
         self.bins, self.tokens_per_expert, self.kept_per_expert = (np.full(experts, -77, np.int32) for _ in range(3))
+        self.status = np.array([0, -77, -77])  # none was out of range: check() looks at the first alone
 
     @property
     def arrays(self):
@@ -187,7 +191,7 @@ def plan_from_bins(indices, bins, bin_ids, tokens, top_k, expert_capacity, ctx=N
 def check(plan):
     """The first fault as a tuple, or None."""
     fault = Fault()
-    code = lib.binmoe_check(plan.arrays, byref(fault))
+    code = lib.binmoe_check(plan.arrays, None, byref(fault))
     return None if code == OK else fault.astuple()
 
 

@@ -2,6 +2,7 @@
 
 import platform
 
+import binmoe_c
 import numpy as np
 import oracle
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ SENTINEL = 0xA5
 CPU_TARGETS = {"x86_64": ["x86-64-v4", "x86-64-v3", "x86-64-v2"], "aarch64": ["neon"]}.get(platform.machine(), [])
 VARIANTS = ["reference", "cpu", "cpu stream_bytes=1"]
 VARIANTS += [f"cpu target={target},stream_bytes=1" for target in CPU_TARGETS]
+VARIANTS += ["cuda"] * (binmoe_c.backends()["cuda"] is None)
 
 
 @st.composite

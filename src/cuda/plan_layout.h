@@ -1,0 +1,110 @@
+// How a plan is sorted: digits, tiles and the workspace, from sizes alone. A stable radix sort, least digit first: the
+// digits of the sort key (by_weight only), then those of the expert. Up to kMaxBins experts are one digit.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "binmoe/types.h"
+
+namespace binmoe::cuda {
+
+/// One pass of the sort.
+struct PlanDigit {
+  int shift;
+  int bins;
+  uint32_t mask;
+};
+
+struct PlanLayout {
+  static constexpr int kMaxBins = 1024;
+  static constexpr int kExpertBits = 10;  // of a digit, when there are more experts than kMaxBins
+  static constexpr int kLevelBits = 5;    // experts counted together on the next level: ExpertCounts
+  static constexpr int kKeyBits = 8;
+  /// Every block sums the histograms of all tiles.
+  static constexpr int kMaxTiles = 128;
+  /// Up to here every block counts all ids itself, which saves a launch.
+  static constexpr int64_t kOneLaunchCount = 2048;
+  static constexpr int kOneLaunchThreads = 256;
+  static constexpr size_t kAlignment = 256;
+
+  int64_t count;  // T*K
+  int64_t num_experts;
+  bool by_weight;
+  size_t key_bytes;  // in the workspace
+  int threads, items, log2_tile, tiles;
+  int key_digits = 0, num_digits = 0;
+  std::array<PlanDigit, 12> digits = {};
+
+  PlanLayout(const Sizes& sizes, DropPolicy policy, DType priority)
+      : count(sizes.assignments()),
+        num_experts(sizes.num_experts),
+        by_weight(policy == DropPolicy::by_weight),
+        key_bytes(by_weight && priority == DType::f64 ? 8 : 4) {
+    const int key_bits = by_weight ? static_cast<int>(size_of(priority)) * 8 : 0;
+    for (int shift = 0; shift < key_bits; shift += kKeyBits) add_digit(shift, 1 << kKeyBits);
+    key_digits = num_digits;
+    int shift = 0;
+    for (; (num_experts - 1) >> shift >= kMaxBins; shift += kExpertBits) add_digit(shift, 1 << kExpertBits);
+    digits[static_cast<size_t>(num_digits++)] = {shift, static_cast<int>(((num_experts - 1) >> shift) + 1), ~0u};
+
+    threads = count <= 32768 ? 512 : 1024;
+    items = count <= 65536 || is_wide() || key_bytes == 8 ? 1 : 2;
+    log2_tile = std::countr_zero(static_cast<unsigned>(threads * items));
+    while ((count - 1) >> log2_tile >= kMaxTiles) ++log2_tile;
+    tiles = static_cast<int>(std::max<int64_t>(1, (count + (int64_t{1} << log2_tile) - 1) >> log2_tile));
+  }
+
+  const PlanDigit& last_digit() const { return digits[static_cast<size_t>(num_digits - 1)]; }
+  /// The last digit does not tell experts apart.
+  bool is_wide() const { return last_digit().shift > 0; }
+  bool in_one_launch() const { return num_digits == 1 && count <= kOneLaunchCount; }
+  int expert_levels() const { return last_digit().shift / kLevelBits; }
+  int64_t expert_counts() const {
+    int64_t counts = 0, size = num_experts;
+    for (int level = 0; level < expert_levels(); ++level) counts += size, size = (size + 31) >> kLevelBits;
+    return counts;
+  }
+  /// Words of a tile's histogram: the most of all passes.
+  int64_t histogram_row() const {
+    int bins = 0;
+    for (int i = 0; i < num_digits; ++i) bins = std::max(bins, digits[static_cast<size_t>(i)].bins);
+    return (bins + 3) / 4 * 4;
+  }
+  /// Passes read one, fill the next and clear the one after.
+  int histograms() const { return std::min(num_digits, 3); }
+
+ private:
+  void add_digit(int shift, int bins) {
+    digits[static_cast<size_t>(num_digits++)] = {shift, bins, static_cast<uint32_t>(bins - 1)};
+  }
+};
+
+/// Where the workspace's parts begin: bytes from its first multiple of kAlignment.
+struct PlanWorkspace {
+  size_t tile_status, histograms, histogram_bytes, expert_counts, values, assignments, bytes;
+
+  explicit PlanWorkspace(const PlanLayout& layout) {
+    size_t end = 0;
+    const auto take = [&end](int64_t part_bytes) {
+      const size_t begin = end;
+      end += (static_cast<size_t>(part_bytes) + PlanLayout::kAlignment - 1) / PlanLayout::kAlignment *
+             PlanLayout::kAlignment;
+      return begin;
+    };
+    const bool alone = layout.in_one_launch();
+    const int64_t pairs = layout.num_digits > 1 ? 2 * layout.count : 0;
+    const int64_t row_bytes = layout.histogram_row() * static_cast<int64_t>(sizeof(uint32_t));
+    tile_status = take(alone ? 0 : int64_t{layout.tiles} * 8);
+    histograms = take(alone ? 0 : layout.histograms() * (histogram_bytes = layout.tiles * row_bytes));
+    expert_counts = take(layout.expert_counts() * 4);
+    values = take(pairs * static_cast<int64_t>(layout.key_bytes));
+    assignments = take(pairs * 4);
+    bytes = end == 0 ? 0 : end + PlanLayout::kAlignment - 1;  // the caller's workspace may start anywhere
+  }
+};
+
+}  // namespace binmoe::cuda

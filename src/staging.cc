@@ -17,6 +17,7 @@ Staging::~Staging() {
 }
 
 void* Staging::scratch(size_t bytes) {
+  if (bytes == 0) return nullptr;
   void* block = memory_->allocate(bytes, resources_);
   if (block == nullptr) throw out_of_memory(operation_, bytes);
   blocks_.push_back(block);

@@ -41,7 +41,8 @@ struct Variant {
   bool is_reference() const { return name.rfind("reference", 0) == 0; }
 };
 
-/// reference, and cpu (where it runs) on each of its targets, with and without streaming stores, on 1, 2, 3 threads.
+/// Those that run here: reference; cpu on each of its targets, with and without streaming stores, on 1, 2, 3 threads;
+/// cuda through copies of the host's arrays; the Ascend model. BINMOE_TEST_BACKEND=NAME leaves one backend.
 const std::vector<Variant>& variants();
 /// Those whose backend takes all of these dtypes.
 std::vector<Variant> variants_taking(std::initializer_list<DType> types);

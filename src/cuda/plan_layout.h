@@ -85,7 +85,12 @@ struct PlanLayout {
 
 /// Where the workspace's parts begin: bytes from its first multiple of kAlignment.
 struct PlanWorkspace {
-  size_t tile_status, histograms, histogram_bytes, expert_counts, values, assignments, bytes;
+  size_t tile_status;
+  size_t histograms, histogram_bytes;  // PlanLayout::histograms() times
+  size_t expert_counts;
+  size_t values, value_bytes;  // twice
+  size_t assignments;          // twice
+  size_t bytes;
 
   explicit PlanWorkspace(const PlanLayout& layout) {
     size_t end = 0;
@@ -95,14 +100,16 @@ struct PlanWorkspace {
              PlanLayout::kAlignment;
       return begin;
     };
-    const bool alone = layout.in_one_launch();
-    const int64_t pairs = layout.num_digits > 1 ? 2 * layout.count : 0;
-    const int64_t row_bytes = layout.histogram_row() * static_cast<int64_t>(sizeof(uint32_t));
-    tile_status = take(alone ? 0 : int64_t{layout.tiles} * 8);
-    histograms = take(alone ? 0 : layout.histograms() * (histogram_bytes = layout.tiles * row_bytes));
-    expert_counts = take(layout.expert_counts() * 4);
-    values = take(pairs * static_cast<int64_t>(layout.key_bytes));
-    assignments = take(pairs * 4);
+    constexpr int64_t kWordBytes = 4, kStatusBytes = 8;
+    const int64_t tiles = layout.in_one_launch() ? 0 : layout.tiles;
+    const int64_t pairs = layout.num_digits > 1 ? layout.count : 0;
+    histogram_bytes = static_cast<size_t>(tiles * layout.histogram_row() * kWordBytes);
+    value_bytes = static_cast<size_t>(pairs) * layout.key_bytes;
+    tile_status = take(tiles * kStatusBytes);
+    histograms = take(static_cast<int64_t>(histogram_bytes) * layout.histograms());
+    expert_counts = take(layout.expert_counts() * kWordBytes);
+    values = take(2 * static_cast<int64_t>(value_bytes));
+    assignments = take(2 * pairs * kWordBytes);
     bytes = end == 0 ? 0 : end + PlanLayout::kAlignment - 1;  // the caller's workspace may start anywhere
   }
 };

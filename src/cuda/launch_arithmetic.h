@@ -1,12 +1,17 @@
-// What addresses, strides and lengths allow: the widest vectors that a kernel may use. Host code.
+// What launches are chosen by: division rounded up, and the vectors that addresses, strides and lengths allow.
 #pragma once
 
 #include <cstdint>
 #include <initializer_list>
 
 #include "binmoe/types.h"
+#include "cuda/device/assignments.cuh"
 
 namespace binmoe::cuda {
+
+constexpr int64_t divided_up(int64_t number, int64_t divisor) {
+  return (number + divisor - 1) / divisor;
+}
 
 /// The largest power of two up to 16 that divides `bits`.
 constexpr int64_t alignment_of(uint64_t bits) {
@@ -27,6 +32,14 @@ inline int64_t common_alignment(std::initializer_list<ConstRows> views) {
     if (view.rows > 1) bits |= static_cast<uint64_t>(view.stride * view.element_size());
   }
   return alignment_of(bits);
+}
+
+/// A token's map and weights can be loaded as runs of top_k (device::load_run).
+inline bool runs_fit(const ConstPlanView& plan, const Weights& weights) {
+  const auto fits = [&](const void* p, int64_t element_bytes) {
+    return alignment_of(p) >= device::run_vector_bytes(static_cast<int>(plan.sizes.top_k * element_bytes));
+  };
+  return fits(plan.row_of_assignment, sizeof(int32_t)) && fits(weights.data, size_of(weights.type));
 }
 
 }  // namespace binmoe::cuda

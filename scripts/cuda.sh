@@ -1,0 +1,92 @@
+#!/bin/bash
+# The cuda backend on a machine with a GPU. Runs the programs of build/cuda/bin if they are there (built elsewhere,
+# carried here: they are statically linked), else builds them; parts whose packages are missing are left out, since the
+# library needs none of them. Results: ${OUT:-build/cuda-results}.
+#   cuda.sh test [device] [suite] [sanitizers]   all three when none is named
+#   cuda.sh bench [ARGUMENTS of bench_cuda]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+bin=build/cuda/bin
+results=${OUT:-build/cuda-results}
+mkdir -p "$results"
+
+usage() {
+  echo "usage: scripts/cuda.sh test [device] [suite] [sanitizers] | bench [ARGUMENTS of bench_cuda]" >&2
+  exit 2
+}
+
+has_header() { printf '#include <%s>\n' "$1" | c++ -std=c++20 -E -x c++ - >/dev/null 2>&1; }
+
+build() {  # targets
+  local options=()
+  has_header hwy/highway.h || options+=(-DBINMOE_CPU=OFF)
+  has_header CLI/CLI.hpp && has_header nlohmann/json.hpp || options+=(-DBINMOE_CLI=OFF)
+  [[ -d /usr/src/googletest ]] && has_header nlohmann/json.hpp && has_header rapidcheck.h ||
+    options+=(-DBINMOE_TESTS=OFF)
+  cmake --preset cuda -DBINMOE_CUDA_ARCHITECTURES=native "${options[@]}"
+  cmake --build --preset cuda --target "$@"
+}
+
+run() {  # name of the log, command
+  printf '== %s\n' "${*:2}"
+  "${@:2}" >"$results/$1.log" 2>&1 || { tail -n 40 "$results/$1.log"; failed+=("$1"); return 0; }
+  grep -E '^\[  (PASSED|SKIPPED)|ERROR SUMMARY' "$results/$1.log" || true
+}
+
+test_device() { run cuda_test "$bin/cuda_test"; }  # arrays in device memory
+
+test_suite() {  # every backend's suite, on this one alone; it copies host arrays in and out
+  for program in vectors sweep numeric plan check refusal property backend; do
+    if [[ -x $bin/${program}_test ]]; then run "$program" "$bin/${program}_test"; fi
+  done
+}
+
+test_sanitizers() {  # the small cases; initcheck: those that leave unwritten what must not be read
+  for tool in memcheck racecheck initcheck synccheck; do
+    if ! command -v compute-sanitizer >/dev/null; then
+      echo "== compute-sanitizer is not here: $tool was not run"
+      continue
+    fi
+    local suites='Small.*:Unwritten.*'
+    [[ $tool != initcheck ]] || suites='Unwritten.*'
+    run "$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$bin/cuda_test" --gtest_filter="$suites"
+  done
+}
+
+test_all() {
+  [[ -x $bin/cuda_test ]] || build all
+  export BINMOE_REQUIRE_CUDA=1 BINMOE_TEST_BACKEND=cuda
+  local failed=()
+  for part in "$@"; do
+    case $part in
+      device | suite | sanitizers) "test_$part" ;;
+      *) usage ;;
+    esac
+  done
+  if ((${#failed[@]})); then
+    echo "failed: ${failed[*]}; logs in $results"
+    return 1
+  fi
+  echo "all passed; logs in $results"
+}
+
+bench_all() {
+  [[ -x $bin/bench_cuda ]] || build bench_cuda
+  "$bin/bench_cuda" --json "$results/bench_cuda.json" "$@" | tee "$results/bench_cuda.md"
+  if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
+    python3 scripts/bench_cuda_torch.py --json "$results/torch.json" --beside "$results/bench_cuda.json" |
+      tee "$results/torch.md"
+  else
+    echo "torch with a GPU is not here: it was not timed"
+  fi
+}
+
+case "${1:-}" in
+  test)
+    shift
+    (($#)) || set -- device suite sanitizers
+    test_all "$@"
+    ;;
+  bench) bench_all "${@:2}" ;;
+  *) usage ;;
+esac

@@ -30,17 +30,17 @@ const auto& table() {
 }
 
 /// prefix: where the name comes from, for messages.
-const Backend& find(std::string_view name, const std::string& prefix) {
+const Backend& find(std::string_view name, const char* prefix) {
   std::string names;
   for (const Backend& backend : table()) {
     names += (names.empty() ? "" : ", ") + std::string(backend.name);
     if (name != backend.name) continue;
     if (backend.unsupported == nullptr) return backend;
     throw Error(ErrorKind::unsupported, "backend",
-                prefix + "the backend " + backend.name + " cannot run here: " + backend.unsupported);
+                std::string(prefix) + "the backend " + backend.name + " cannot run here: " + backend.unsupported);
   }
   throw Error(ErrorKind::unsupported, "backend",
-              prefix + "no backend is called '" + std::string(name) + "'; there are: " + names);
+              std::string(prefix) + "no backend is called '" + std::string(name) + "'; there are: " + names);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ MAX_LINES = 420  # of code; style.md says about 400
 EXEMPT = ["LICENSE", "*LICENSE-*.txt", "data/*", "tests/data/*", "fuzz/corpus/*", "fuzz/*corpus*/*", "*.npy"]
 CODE = ["*.c", "*.cc", "*.h", "*.cu", "*.cuh", "*.py"]
 TEXT = ["*.md", "*.txt", "*.cmake", "*.json", "*.yml", "*.yaml", "*.toml", "*.sh", "*.svg", "*.in", "*.map", ".ci/*"]
-TEXT += ["Makefile", "*/Makefile", ".gitignore", ".clang-format", ".gitattributes"]
+TEXT += ["Makefile", "*/Makefile", ".gitignore", ".clang-format", ".gitattributes", "*/py.typed"]
 TABS = ["Makefile", "*/Makefile"]
 LONG_LINES = ["*.md", "*.svg"]  # tables and paragraphs may be one line
 

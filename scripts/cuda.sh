@@ -2,7 +2,7 @@
 # The cuda backend on a machine with a GPU. Runs the programs of build/cuda/bin if they are there (built elsewhere,
 # carried here: they are statically linked), else builds them; parts whose packages are missing are left out, since the
 # library needs none of them. Results: ${OUT:-build/cuda-results}.
-#   cuda.sh test [device] [suite] [sanitizers]   all three when none is named
+#   cuda.sh test [device] [suite] [sanitizers] [python]   all four when none is named
 #   cuda.sh bench [ARGUMENTS of bench_cuda]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,7 +11,7 @@ results=${OUT:-build/cuda-results}
 mkdir -p "$results"
 
 usage() {
-  echo "usage: scripts/cuda.sh test [device] [suite] [sanitizers] | bench [ARGUMENTS of bench_cuda]" >&2
+  echo "usage: scripts/cuda.sh test [device] [suite] [sanitizers] [python] | bench [ARGUMENTS of bench_cuda]" >&2
   exit 2
 }
 
@@ -30,7 +30,7 @@ build() {  # targets
 run() {  # name of the log, command
   printf '== %s\n' "${*:2}"
   "${@:2}" >"$results/$1.log" 2>&1 || { tail -n 40 "$results/$1.log"; failed+=("$1"); return 0; }
-  grep -E '^\[  (PASSED|SKIPPED)|ERROR SUMMARY' "$results/$1.log" || true
+  grep -E '^\[  (PASSED|SKIPPED)|ERROR SUMMARY|^[0-9]+ passed' "$results/$1.log" || true
 }
 
 test_device() { run cuda_test "$bin/cuda_test"; }  # arrays in device memory
@@ -53,13 +53,33 @@ test_sanitizers() {  # the small cases; initcheck: those that leave unwritten wh
   done
 }
 
+has_torch() { python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; }
+
+install_python() {  # Highway's headers may have been carried to build/highway
+  CMAKE_INCLUDE_PATH="$PWD/build/highway" CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) \
+    python3 -m pip install -q --no-build-isolation --no-deps --no-index --upgrade --target build/python-cuda/site \
+    --config-settings build-dir=build/python-cuda/build --config-settings cmake.define.BINMOE_CUDA=ON \
+    --config-settings cmake.define.BINMOE_CUDA_ARCHITECTURES=native .
+  export PYTHONPATH="$PWD/build/python-cuda/site"
+}
+
+test_python() {  # tests that take a device, on this one
+  if ! has_torch; then
+    echo "== torch with a GPU is not here: the Python package was not tested"
+    return 0
+  fi
+  install_python
+  python3 -m binmoe info
+  run python python3 -m pytest -q tests/python -k cuda
+}
+
 test_all() {
   [[ -x $bin/cuda_test ]] || build all
   export BINMOE_REQUIRE_CUDA=1 BINMOE_TEST_BACKEND=cuda
   local failed=()
   for part in "$@"; do
     case $part in
-      device | suite | sanitizers) "test_$part" ;;
+      device | suite | sanitizers | python) "test_$part" ;;
       *) usage ;;
     esac
   done
@@ -73,9 +93,12 @@ test_all() {
 bench_all() {
   [[ -x $bin/bench_cuda ]] || build bench_cuda
   "$bin/bench_cuda" --json "$results/bench_cuda.json" "$@" | tee "$results/bench_cuda.md"
-  if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
+  if has_torch; then
     python3 scripts/bench_cuda_torch.py --json "$results/torch.json" --beside "$results/bench_cuda.json" |
       tee "$results/torch.md"
+    install_python
+    python3 -m binmoe.bench --device cuda --modes given --no-layer --json "$results/python.json" |
+      tee "$results/python.md"
   else
     echo "torch with a GPU is not here: it was not timed"
   fi
@@ -84,7 +107,7 @@ bench_all() {
 case "${1:-}" in
   test)
     shift
-    (($#)) || set -- device suite sanitizers
+    (($#)) || set -- device suite sanitizers python
     test_all "$@"
     ;;
   bench) bench_all "${@:2}" ;;

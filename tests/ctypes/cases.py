@@ -1,21 +1,11 @@
 """Cases for the tests: random plans' inputs, rows with strides and offsets, comparison by bits."""
 
-import platform
-
-import binmoe_c
 import numpy as np
 import oracle
 from hypothesis import strategies as st
 
 ID_TYPES = [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.int64]
 SENTINEL = 0xA5
-
-# Backends, with options. Small outputs reach the stores of large ones only when told so, and every instruction set is a
-# kernel of its own.
-CPU_TARGETS = {"x86_64": ["x86-64-v4", "x86-64-v3", "x86-64-v2"], "aarch64": ["neon"]}.get(platform.machine(), [])
-VARIANTS = ["reference", "cpu", "cpu stream_bytes=1"]
-VARIANTS += [f"cpu target={target},stream_bytes=1" for target in CPU_TARGETS]
-VARIANTS += ["cuda"] * (binmoe_c.backends()["cuda"] is None)
 
 
 @st.composite

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import binmoe_c
-import cases
 import numpy as np
 import pytest
 from hypothesis import configuration, settings
+from variants import VARIANTS
 
 ROOT = Path(__file__).resolve().parents[2]
 configuration.set_hypothesis_home_dir(ROOT / "build/hypothesis")
@@ -14,7 +14,7 @@ settings.register_profile("binmoe", deadline=None, print_blob=True)
 settings.load_profile("binmoe")
 
 
-@pytest.fixture(params=cases.VARIANTS, scope="session")
+@pytest.fixture(params=VARIANTS, scope="session")
 def backend(request):
     """A backend by name, and options of it, as binmoe_c.context takes them."""
     try:

@@ -6,7 +6,8 @@ import binmoe_c as b
 import numpy as np
 import oracle
 import pytest
-from cases import VARIANTS, assert_plan, assert_same
+from cases import assert_plan, assert_same
+from variants import VARIANTS
 
 IDS = np.array([[2, 0], [0, 2], [2, 1]], np.int32)
 
@@ -19,7 +20,6 @@ def refused(code, match, function, *arguments, **named):
 
 
 def test_every_backend_of_the_table_is_tried():
-    # The Ascend model takes no f64; it is held against the same oracle by the tests in C++ and of the command line.
     supported = {name for name, reason in b.backends().items() if reason is None}
     assert {variant.split()[0] for variant in VARIANTS} | {"ascend-model"} == supported
 

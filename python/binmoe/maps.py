@@ -1,0 +1,90 @@
+"""What numpy's and torch's plans share: sizes, load, drop policies, and the block that holds a plan's maps.
+
+The maps of a plan are one block of int32, so that a plan costs one allocation: row_of_assignment, indices and bin_ids
+of T*K entries each, then bins, tokens_per_expert and kept_per_expert of E entries each (python/src/module.cc: plan_of).
+"""
+
+from typing import NamedTuple
+
+# DropPolicy of include/binmoe/types.h.
+POLICIES = {"token_order": 0, "choice_order": 1, "by_weight": 2}
+# Memory of include/binmoe/context.h.
+HOST, CUDA = 0, 1
+
+
+class Sizes(NamedTuple):
+    """T, K, E and C of a plan."""
+
+    tokens: int
+    top_k: int
+    num_experts: int
+    expert_capacity: int
+
+
+class Load(NamedTuple):
+    """What a plan does to a batch: assignments kept, dropped, masked; empty expert rows; the fullest expert's
+    assignments over the mean (0 when there are none)."""
+
+    kept: int
+    dropped: int
+    masked: int
+    empty: int
+    max_over_mean: float
+
+
+_BY_ASSIGNMENT = ("row_of_assignment", "indices", "bin_ids")
+_BY_EXPERT = ("bins", "tokens_per_expert", "kept_per_expert")
+
+
+def map_length(tokens, top_k, num_experts):
+    """Entries of the block; 0 for sizes that the library will refuse."""
+    if tokens * top_k >= 1 << 31 or not 1 <= num_experts < 1 << 31:
+        return 0
+    return 3 * tokens * top_k + 3 * num_experts
+
+
+def map_range(name, tokens, top_k, num_experts):
+    """(begin, end) of one map in the block."""
+    assignments = tokens * top_k
+    if name in _BY_ASSIGNMENT:
+        begin = _BY_ASSIGNMENT.index(name) * assignments
+        return begin, begin + assignments
+    begin = 3 * assignments + _BY_EXPERT.index(name) * num_experts
+    return begin, begin + num_experts
+
+
+def policy_code(policy):
+    """The policy's number. Errors: ValueError for an unknown name."""
+    try:
+        return POLICIES[policy]
+    except (KeyError, TypeError):
+        raise ValueError(f"[plan] unknown policy {policy!r}; there are: {', '.join(POLICIES)}") from None
+
+
+def load_of(counts, kept, sizes):
+    """The Load of tokens_per_expert and kept_per_expert, given as lists."""
+    unmasked, num_kept = sum(counts), sum(kept)
+    return Load(
+        kept=num_kept,
+        dropped=unmasked - num_kept,
+        masked=sizes.tokens * sizes.top_k - unmasked,
+        empty=sizes.num_experts * sizes.expert_capacity - num_kept,
+        max_over_mean=max(counts) * sizes.num_experts / unmasked if unmasked else 0.0,
+    )
+
+
+def row_stride(shape, strides):
+    """Elements from one row to the next, when [T, H] or [E, C, H] of these strides is rows at one distance, each
+    contiguous; else None. `strides` are in elements."""
+    cols = shape[-1]
+    if 0 in shape:
+        return cols
+    if cols > 1 and strides[-1] != 1:
+        return None
+    if len(shape) == 3 and shape[0] > 1:
+        stride = strides[1] if shape[1] > 1 else strides[0]
+        if strides[0] != shape[1] * stride:
+            return None
+    else:
+        stride = strides[-2] if shape[-2] > 1 else cols
+    return stride if stride >= 0 else None

@@ -1,0 +1,243 @@
+"""From tensors to the native module: what only tensors know is checked here, the rest by the library.
+
+Each function writes the caller's outputs. Tensors whose rows do not stand at one distance are copied first, outputs
+back afterwards. On a GPU a call launches on the current stream of the tensors' device and returns. A plan is its block
+of maps and its sizes: tokens, top_k, num_experts, expert_capacity (binmoe/maps.py).
+"""
+
+from contextlib import nullcontext
+
+import torch
+
+from binmoe import _native
+from binmoe.maps import CUDA, HOST, map_length, policy_code, row_stride
+
+# DType and IdType of include/binmoe/types.h.
+FLOATS = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
+_BYTES = 4
+IDS = {
+    torch.int8: 0,
+    torch.uint8: 1,
+    torch.int16: 2,
+    torch.uint16: 3,
+    torch.int32: 4,
+    torch.int64: 5,
+}
+_FLOAT_NAMES = "float32, float64, bfloat16 or float16"
+_HOST_PLACE = (HOST, 0)
+_ABSENT = (0, 0, 0)
+
+
+def plan_into(expert_ids, sizes, policy, weights, maps, status):
+    """maps and status: new ones, or such as require_maps takes."""
+    operation = "plan"
+    code = policy_code(policy)
+    ids_type = IDS.get(expert_ids.dtype)
+    if ids_type is None:
+        raise TypeError(f"[plan] expert_ids has dtype {expert_ids.dtype}, but must be int8 to int64, uint8 or uint16")
+    index = expert_ids.get_device()
+    ids = expert_ids.contiguous()
+    priority, _held = _weights(operation, "weights", weights, sizes, index)
+    out = (maps.data_ptr(), status.data_ptr(), *sizes)
+    argument = (ids.data_ptr(), ids.numel(), ids_type)
+    if index < 0:
+        _native.plan(argument, code, priority, out, 0, 0, _HOST_PLACE)
+        return
+    with _on(index):
+        place = _place(index)
+        wanted = _native.plan_workspace_bytes(out, code, priority[2], place)
+        workspace = torch.empty(wanted, dtype=torch.uint8, device=maps.device)
+        _native.plan(argument, code, priority, out, workspace.data_ptr(), wanted, place)
+
+
+def plan_from_bins_into(indices, bin_ids, bins, sizes, maps, status):
+    operation, index, count = "plan_from_bins", bins.get_device(), indices.numel()
+    out = (maps.data_ptr(), status.data_ptr(), *sizes)
+    entries = _map(operation, "indices", indices, count, index)
+    ids = 0 if bin_ids is None else _map(operation, "bin_ids", bin_ids, count, index)
+    ends = _map(operation, "bins", bins, sizes[2], index)
+    _call(_native.plan_from_bins, index, entries, ids, count, ends, bins.numel(), out)
+
+
+def check(maps, status, sizes):
+    """Raise ValueError at the first fault of a plan. Waits for the device."""
+    index = maps.get_device()
+    _call(_native.check, index, (maps.data_ptr(), status.data_ptr(), *sizes))
+
+
+def gather_into(x, maps, weights, sizes, y):
+    operation, index = "gather", x.get_device()
+    require_rank(operation, "x", x, 2)
+    require_experts(operation, "out", y, sizes)
+    plan = (_map(operation, "the plan", maps, map_length(*sizes[:3]), index), 0, *sizes)
+    x_argument, _x = _rows(operation, "x", x, index)
+    w, _w = _weights(operation, "weights", weights, sizes, index)
+    y_argument, target = _rows(operation, "out", y, index)
+    _call(_native.gather, index, plan, x_argument, w, y_argument)
+    if target is not y:
+        y.copy_(target)
+
+
+def scatter_into(y, maps, weights, sizes, out):
+    operation, index = "scatter", y.get_device()
+    require_experts(operation, "y", y, sizes)
+    require_rank(operation, "out", out, 2)
+    require_float(operation, "y", y)
+    plan = (_map(operation, "the plan", maps, map_length(*sizes[:3]), index), 0, *sizes)
+    y_argument, _y = _rows(operation, "y", y, index)
+    w, _w = _weights(operation, "weights", weights, sizes, index)
+    out_argument, target = _rows(operation, "out", out, index)
+    _call(_native.scatter, index, plan, y_argument, w, out_argument)
+    if target is not out:
+        out.copy_(target)
+
+
+def wgrad_into(y, grad, maps, sizes, dw):
+    operation, index = "wgrad", y.get_device()
+    require_experts(operation, "y", y, sizes)
+    require_rank(operation, "grad", grad, 2)
+    require_float(operation, "y", y)
+    plan = (_map(operation, "the plan", maps, map_length(*sizes[:3]), index), 0, *sizes)
+    y_argument, _y = _rows(operation, "y", y, index)
+    grad_argument, _grad = _rows(operation, "grad", grad, index)
+    dw_argument, target = _weights(operation, "dw", dw, sizes, index)
+    _call(_native.wgrad, index, plan, y_argument, grad_argument, dw_argument)
+    if target is not dw:
+        dw.copy_(target)
+
+
+def scatter_backward_into(y, grad, maps, weights, sizes, dy, dw):
+    operation, index = "scatter_backward", grad.get_device()
+    require_experts(operation, "y", y, sizes)
+    require_float(operation, "y", y)
+    require_rank(operation, "grad", grad, 2)
+    require_experts(operation, "dy", dy, sizes)
+    plan = (_map(operation, "the plan", maps, map_length(*sizes[:3]), index), 0, *sizes)
+    y_argument, _y = _rows(operation, "y", y, index)
+    grad_argument, _grad = _rows(operation, "grad", grad, index)
+    w, _w = _weights(operation, "weights", weights, sizes, index)
+    dy_argument, dy_target = _rows(operation, "dy", dy, index)
+    dw_argument, dw_target = _weights(operation, "dw", dw, sizes, index)
+    _call(_native.scatter_backward, index, plan, y_argument, grad_argument, w, dy_argument, dw_argument)
+    if dy_target is not dy:
+        dy.copy_(dy_target)
+    if dw_target is not dw:
+        dw.copy_(dw_target)
+
+
+def gather_backward_into(dy, x, maps, weights, sizes, dx, dw):
+    operation, index = "gather_backward", dy.get_device()
+    require_experts(operation, "dy", dy, sizes)
+    require_float(operation, "dy", dy)
+    require_rank(operation, "x", x, 2)
+    require_rank(operation, "dx", dx, 2)
+    plan = (_map(operation, "the plan", maps, map_length(*sizes[:3]), index), 0, *sizes)
+    dy_argument, _dy = _rows(operation, "dy", dy, index)
+    w, _w = _weights(operation, "weights", weights, sizes, index)
+    x_argument, _x = _rows(operation, "x", x, index)
+    dx_argument, dx_target = _rows(operation, "dx", dx, index)
+    dw_argument, dw_target = _weights(operation, "dw", dw, sizes, index)
+    _call(_native.gather_backward, index, plan, dy_argument, w, x_argument, dx_argument, dw_argument)
+    if dx_target is not dx:
+        dx.copy_(dx_target)
+    if dw_target is not dw:
+        dw.copy_(dw_target)
+
+
+def _on(index):
+    """The device of that index as the current one."""
+    return nullcontext() if index == torch.cuda.current_device() else torch.cuda.device(index)
+
+
+def _place(index):
+    return (CUDA, torch._C._cuda_getCurrentRawStream(index))  # the public way takes 2 us
+
+
+def _call(function, index, *arguments):
+    """Run on the device of that index, -1 for the host."""
+    if index < 0:
+        return function(*arguments, _HOST_PLACE)
+    with _on(index):
+        return function(*arguments, _place(index))
+
+
+def _device(index):
+    return "the host" if index < 0 else f"cuda:{index}"
+
+
+def _require_device(operation, name, tensor, index):
+    if tensor.get_device() != index:
+        raise ValueError(
+            f"[{operation}] {name} is on {_device(tensor.get_device())}, but another argument is on {_device(index)}"
+        )
+
+
+def require_maps(operation, maps, status, sizes, index):
+    """The maps and the status of a plan of these sizes on the device of that index."""
+    _map(operation, "out", maps, map_length(*sizes[:3]), index)
+    _require_device(operation, "out", status, index)
+    if status.dtype != torch.int64 or status.shape != (3,) or not status.is_contiguous():
+        raise ValueError(f"[{operation}] the status is {list(status.shape)} of {status.dtype}, but must be 3 int64")
+
+
+def require_rank(operation, name, tensor, rank):
+    if tensor.dim() != rank:
+        raise ValueError(f"[{operation}] {name} has {tensor.dim()} dimensions, but must be [tokens, hidden_size]")
+
+
+def require_experts(operation, name, tensor, sizes):
+    shape = tensor.shape
+    if len(shape) != 3 or shape[0] != sizes[2] or shape[1] != sizes[3]:
+        raise ValueError(
+            f"[{operation}] {name} has the shape {list(shape)}, but must have "
+            f"[num_experts, expert_capacity, hidden_size] = [{sizes[2]}, {sizes[3]}, H]"
+        )
+
+
+def require_float(operation, name, tensor):
+    if tensor.dtype not in FLOATS:
+        raise TypeError(f"[{operation}] {name} has dtype {tensor.dtype}, but must be {_FLOAT_NAMES}")
+
+
+def _map(operation, name, tensor, length, index):
+    """Address of a contiguous tensor of int32 of that length."""
+    _require_device(operation, name, tensor, index)
+    if tensor.dtype != torch.int32 or tensor.numel() != length or not tensor.is_contiguous():
+        raise ValueError(
+            f"[{operation}] {name} is {list(tensor.shape)} of {tensor.dtype}, but must be {length} contiguous int32"
+        )
+    return tensor.data_ptr()
+
+
+def _rows(operation, name, tensor, index):
+    """(argument, the tensor that it is of: a copy where rows do not stand at one distance)."""
+    _require_device(operation, name, tensor, index)
+    shape = tensor.shape
+    if tensor.is_contiguous():
+        stride = shape[-1]
+    else:
+        stride = row_stride(shape, tensor.stride())
+        if stride is None:
+            tensor, stride = tensor.contiguous(), shape[-1]
+    rows = shape[0] if len(shape) == 2 else shape[0] * shape[1]
+    code = FLOATS.get(tensor.dtype, _BYTES)
+    return (tensor.data_ptr(), rows, shape[-1], stride, code, tensor.element_size()), tensor
+
+
+def _weights(operation, name, tensor, sizes, index):
+    """(argument, the tensor that it is of: a copy where it is not contiguous)."""
+    if tensor is None:
+        return _ABSENT, None
+    code = FLOATS.get(tensor.dtype)
+    if code is None:
+        raise TypeError(f"[{operation}] {name} has dtype {tensor.dtype}, but must be {_FLOAT_NAMES}")
+    _require_device(operation, name, tensor, index)
+    tokens, top_k = sizes[0], sizes[1]
+    if tensor.shape not in ((tokens, top_k), (tokens * top_k,)):
+        raise ValueError(
+            f"[{operation}] {name} has the shape {list(tensor.shape)}, but must have [{tokens}, {top_k}] "
+            f"or [{tokens * top_k}]"
+        )
+    if not tensor.is_contiguous():
+        tensor = tensor.contiguous()
+    return (tensor.data_ptr(), tokens * top_k, code), tensor

@@ -1,0 +1,230 @@
+"""Plans of tensors: who goes where."""
+
+from operator import index
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from binmoe.maps import Load, Sizes, load_of, map_length, map_range
+from binmoe.torch import fast, native, ops
+
+
+class Plan:
+    """The maps of one batch and its sizes; binmoe.torch.plan and Plan.from_bins make plans.
+
+    indices            [T*K] int32  assignments a = t*K + k, ordered by expert, then by the drop policy; past N: -1
+    bin_ids            [T*K] int32  their experts; past N: E
+    bins               [E] int32  inclusive cumulative counts; bins[E-1] == N, the number of unmasked assignments
+    tokens_per_expert  [E] int32  counts before the capacity cut
+    kept_per_expert    [E] int32  counts after it: the row counts of a masked grouped GEMM
+    row_of_assignment  [T, K] int32  expert row of an assignment, or -1 (dropped or masked)
+    status             [3] int64  ids out of range that a GPU took as masked: how many, position and value of the first
+    A pytree with the leaves `maps` (one block of which the maps above are views) and `status`.
+    Memory: 12*(T*K + E) bytes.
+    """
+
+    def __init__(self, maps: Tensor, status: Tensor, tokens: int, top_k: int, num_experts: int, expert_capacity: int):
+        self.maps = maps
+        self.status = status
+        self.tokens = tokens
+        self.top_k = top_k
+        self.num_experts = num_experts
+        self.expert_capacity = expert_capacity
+        self.known_maps = None  # `maps`, once fast.py has looked at it
+
+    @property
+    def sizes(self) -> Sizes:
+        return Sizes(self.tokens, self.top_k, self.num_experts, self.expert_capacity)
+
+    @property
+    def device(self) -> torch.device:
+        return self.maps.device
+
+    def _map(self, name):
+        begin, end = map_range(name, self.tokens, self.top_k, self.num_experts)
+        return self.maps[begin:end]
+
+    @property
+    def indices(self) -> Tensor:
+        return self._map("indices")
+
+    @property
+    def bin_ids(self) -> Tensor:
+        return self._map("bin_ids")
+
+    @property
+    def bins(self) -> Tensor:
+        return self._map("bins")
+
+    @property
+    def tokens_per_expert(self) -> Tensor:
+        return self._map("tokens_per_expert")
+
+    @property
+    def kept_per_expert(self) -> Tensor:
+        return self._map("kept_per_expert")
+
+    @property
+    def row_of_assignment(self) -> Tensor:
+        return self._map("row_of_assignment").view(self.tokens, self.top_k)
+
+    def load(self) -> Load:
+        """Load(kept, dropped, masked, empty, max_over_mean). Waits for the device."""
+        begin = 3 * self.tokens * self.top_k + self.num_experts
+        counts = self.maps[begin:].tolist()
+        return load_of(counts[: self.num_experts], counts[self.num_experts :], self.sizes)
+
+    def check(self) -> None:
+        """Raise ValueError at the first thing that is wrong: with the maps, or an id out of range that a GPU met.
+
+        Cost: O(T*K + E); waits for the device and copies the maps to the host.
+        """
+        native.check(self.maps, self.status, self.sizes)
+
+    @staticmethod
+    def from_bins(
+        indices: Tensor,
+        bins: Tensor,
+        top_k: int,
+        num_tokens: int,
+        expert_capacity: int,
+        bin_ids: Tensor | None = None,
+    ) -> "Plan":
+        """Complete a plan from bins that another system made (MegaBlocks' indices and bins).
+
+        indices  [N] any integer dtype, N <= T*K; inside an expert the first C are kept, in the order they stand
+        bins     [E] any integer dtype
+        bin_ids  [N] any integer dtype; optional
+        Errors: on the host the first fault that docs/errors.md knows; a GPU does not look: Plan.check does.
+        """
+        indices, bins = _as_map("indices", indices), _as_map("bins", bins)
+        bin_ids = None if bin_ids is None else _as_map("bin_ids", bin_ids)
+        arguments = (indices, bin_ids, bins, num_tokens, top_k, expert_capacity)
+        maps, status = plan_from_bins_op(*arguments)
+        return Plan(maps, status, num_tokens, top_k, bins.shape[0], expert_capacity)
+
+    def __repr__(self):
+        sizes = ", ".join(f"{name}={value}" for name, value in self.sizes._asdict().items())
+        return f"binmoe.torch.Plan({sizes}, device={self.maps.device})"
+
+
+pytree.register_pytree_node(
+    Plan,
+    lambda plan: ([plan.maps, plan.status], tuple(plan.sizes)),
+    lambda leaves, sizes: Plan(*leaves, *sizes),
+    serialized_type_name="binmoe.torch.Plan",
+)
+
+
+def plan(
+    expert_ids: Tensor,
+    num_experts: int,
+    expert_capacity: int,
+    policy: str = "token_order",
+    weights: Tensor | None = None,
+    *,
+    out: Plan | None = None,
+) -> Plan:
+    """Sort the router's choices into expert bins and cut them at the capacity.
+
+    expert_ids  [T, K] int8, uint8, int16, uint16, int32 or int64; values in [-1, E); -1 = masked
+    policy      "token_order", "choice_order" or "by_weight": who keeps a row when an expert overflows
+    weights     [T, K] or [T*K] float32, bfloat16, float16 or float64, for by_weight only; no gradient flows into them
+    out         a Plan of the same sizes and device, to be overwritten
+    Errors: T*K or E*C >= 2^31; K < 1; E < 1; C < 0. An id out of range: on the host an error that says where; on a GPU
+    it counts as masked, and Plan.status and Plan.check tell of it.
+    Cost: two allocations (on a GPU a workspace as well), no wait. Order: exact, the same on every backend.
+    """
+    _require_tensor("plan", "expert_ids", expert_ids)
+    if expert_ids.dim() != 2:
+        raise ValueError(f"[plan] expert_ids has {expert_ids.dim()} dimensions, but must be [tokens, top_k]")
+    if weights is not None:
+        _require_tensor("plan", "weights", weights)
+        weights = weights.detach()
+    tokens, top_k = expert_ids.shape
+    skip = fast.skips_dispatch(expert_ids, weights)
+    if skip:  # numpy's integers are welcome, floats are not
+        num_experts, expert_capacity = index(num_experts), index(expert_capacity)
+    if out is None:
+        arguments = (expert_ids, num_experts, expert_capacity, policy, weights)
+        maps, status = _plan_kernel(*arguments) if skip else plan_op(*arguments)
+        return Plan(maps, status, tokens, top_k, num_experts, expert_capacity)
+    sizes = Sizes(tokens, top_k, num_experts, expert_capacity)
+    if not isinstance(out, Plan) or out.sizes != sizes:
+        raise ValueError(f"[plan] out is {out!r}, but must be a Plan of {sizes}")
+    arguments = (expert_ids, num_experts, expert_capacity, policy, weights, out.maps, out.status)
+    _plan_out_kernel(*arguments) if skip else plan_out_op(*arguments)
+    return out
+
+
+def _require_tensor(operation, name, value):
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"[{operation}] {name} is {type(value).__name__}, but must be a torch.Tensor")
+
+
+def _as_map(name, value):
+    """[N] contiguous int32 of any integer dtype; what does not fit becomes a number that is out of every range."""
+    _require_tensor("plan_from_bins", name, value)
+    if value.dtype.is_floating_point or value.dtype.is_complex or value.dtype == torch.bool:
+        raise TypeError(f"[plan_from_bins] {name} has dtype {value.dtype}, but must be an integer one")
+    if value.dim() != 1:
+        raise ValueError(f"[plan_from_bins] {name} has {value.dim()} dimensions, but must have one")
+    if value.dtype == torch.int64:
+        value = value.clamp(-1, 2**31 - 1)
+    return value.to(torch.int32).contiguous()
+
+
+def _new_maps(like, tokens, top_k, num_experts):
+    length = map_length(tokens, top_k, num_experts)
+    maps = torch.empty(length, dtype=torch.int32, device=like.device)
+    return maps, torch.empty(3, dtype=torch.int64, device=like.device)
+
+
+def _maps_fake(like, tokens, top_k, num_experts):
+    length = 3 * tokens * top_k + 3 * num_experts
+    return like.new_empty((length,), dtype=torch.int32), like.new_empty((3,), dtype=torch.int64)
+
+
+def _plan_kernel(expert_ids, num_experts, expert_capacity, policy, weights):
+    tokens, top_k = expert_ids.shape
+    maps, status = _new_maps(expert_ids, tokens, top_k, num_experts)
+    native.plan_into(expert_ids, (tokens, top_k, num_experts, expert_capacity), policy, weights, maps, status)
+    return maps, status
+
+
+def _plan_out_kernel(expert_ids, num_experts, expert_capacity, policy, weights, maps, status):
+    sizes = (*expert_ids.shape, num_experts, expert_capacity)
+    native.require_maps("plan", maps, status, sizes, expert_ids.get_device())
+    native.plan_into(expert_ids, sizes, policy, weights, maps, status)
+
+
+def _plan_fake(expert_ids, num_experts, expert_capacity, policy, weights):
+    return _maps_fake(expert_ids, *expert_ids.shape, num_experts)
+
+
+_PLAN = "Tensor expert_ids, SymInt num_experts, SymInt expert_capacity, str policy, Tensor? weights"
+plan_op = ops.operator(f"plan({_PLAN}) -> (Tensor, Tensor)", _plan_kernel, _plan_fake)
+plan_out_op = ops.operator(
+    f"plan_out({_PLAN}, Tensor(a!) maps, Tensor(b!) status) -> ()", _plan_out_kernel, lambda *_: None
+)
+
+
+def _plan_from_bins_kernel(indices, bin_ids, bins, tokens, top_k, expert_capacity):
+    num_experts = bins.shape[0]
+    maps, status = _new_maps(bins, tokens, top_k, num_experts)
+    sizes = (tokens, top_k, num_experts, expert_capacity)
+    native.plan_from_bins_into(indices, bin_ids, bins, sizes, maps, status)
+    return maps, status
+
+
+def _plan_from_bins_fake(indices, bin_ids, bins, tokens, top_k, expert_capacity):
+    return _maps_fake(bins, tokens, top_k, bins.shape[0])
+
+
+plan_from_bins_op = ops.operator(
+    "plan_from_bins(Tensor indices, Tensor? bin_ids, Tensor bins, SymInt tokens, SymInt top_k, SymInt expert_capacity)"
+    " -> (Tensor, Tensor)",
+    _plan_from_bins_kernel,
+    _plan_from_bins_fake,
+)

@@ -1,13 +1,14 @@
 # The commands of a working day. Everything is built under build/.
-.PHONY: help demo test test-long test-cuda bench bench-cuda format clean
+.PHONY: help demo test test-long test-cuda bench bench-cuda setup-ascend format clean
 
 help:
 	@echo "make demo       install what is missing, build, run the main job on a recorded trace (3 minutes at most)"
-	@echo "make test       everything that must hold (15 minutes at most)"
+	@echo "make test       everything that must hold (30 minutes at most)"
 	@echo "make test-long  the long tests, and aarch64 under qemu"
 	@echo "make bench      measure; ARGS=\"--model mixtral-8x7b\" narrows, NAME=... names bench/results/NAME.json"
 	@echo "make test-cuda  the cuda backend on a GPU here; runs build/cuda/bin if it is there, else builds it"
 	@echo "make bench-cuda measure it beside torch; ARGS=\"--filter decode\" narrows"
+	@echo "make setup-ascend  install what the checks of the Triton-Ascend kernels need (.venv-ascend, 1.7 GB)"
 	@echo "make format     format the sources, then check every file"
 	@echo "make clean      delete build/"
 
@@ -35,6 +36,9 @@ test-cuda:
 
 bench-cuda:
 	@scripts/cuda.sh bench $(ARGS)
+
+setup-ascend:
+	@scripts/setup.sh ascend
 
 format:
 	@scripts/check_format.sh --fix

@@ -35,7 +35,7 @@ std::string json_of(const ascend::TilePlan& plan) {
                                 {"num_programs", plan.num_programs},
                                 {"sub_block_size", plan.sub_block_size},
                                 {"block_x", plan.block_x}};
-  if (r.family == ascend::Family::triton) out["row_copy"] = name_of(r.row_copy);
+  if (r.row_copy) out["row_copy"] = name_of(*r.row_copy);
   if (r.op == ascend::Op::gather) out["order"] = name_of(plan.order);
   out["buffers"] = nlohmann::ordered_json::array();
   for (const ascend::TileBuffer& buffer : plan.buffers)

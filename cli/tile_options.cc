@@ -39,7 +39,8 @@ void add_tile_options(CLI::App& command, TileOptions& o) {
   text("--order", o.order, "Of a gather: expert or token; else the faster one by the estimate");
   text("--policy", o.policy, "Of a plan: token_order, choice_order or by_weight");
   text("--family", o.family, "Of the kernels: ascendc or triton");
-  text("--row-copy", o.row_copy, "Of a Triton gather: indexed_load, element_insert or index_select");
+  text("--row-copy", o.row_copy,
+       "Of a Triton gather in expert order: indexed_load, element_insert or index_select; else the cheaper one");
   add_number(command, "--tokens", o.tokens, "T");
   add_number(command, "--hidden-size", o.hidden_size, "H");
   add_number(command, "--num-experts", o.num_experts, "E");
@@ -52,8 +53,9 @@ ascend::TileRequest request_of(const TileOptions& o, const Sizes* sizes) {
   TileRequest r;
   r.soc = &find_soc(o.soc);
   r.family = named("--family", o.family, std::array{Family::ascendc, Family::triton});
-  r.row_copy = named("--row-copy", o.row_copy,
-                     std::array{RowCopy::indexed_load, RowCopy::element_insert, RowCopy::index_select});
+  if (!o.row_copy.empty())
+    r.row_copy = named("--row-copy", o.row_copy,
+                       std::array{RowCopy::indexed_load, RowCopy::element_insert, RowCopy::index_select});
   r.op = named("--op", o.op, std::array{Op::plan, Op::gather, Op::scatter, Op::wgrad, Op::scatter_backward});
   r.policy =
       named("--policy", o.policy, std::array{DropPolicy::token_order, DropPolicy::choice_order, DropPolicy::by_weight});

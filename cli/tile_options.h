@@ -11,7 +11,7 @@ namespace binmoe::cli {
 
 struct TileOptions {
   std::string soc = "910B3", op = "gather", dtype = "bf16", weights_dtype = "f32";
-  std::string policy = "token_order", order, family = "ascendc", row_copy = "element_insert";
+  std::string policy = "token_order", order, family = "ascendc", row_copy;
   bool weighted = false;
   std::optional<int64_t> tokens, hidden_size, num_experts, top_k, expert_capacity;
 };

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Install what is missing on Debian 12: `setup.sh demo` for the core, `setup.sh all` for the tests as well.
+# Install what is missing on Debian 12: `setup.sh demo` for the core, `setup.sh all` for the tests as well, `setup.sh
+# ascend` for the checks of the Triton-Ascend kernels alone.
 # As root or with sudo that asks no password it installs; otherwise it prints the one line to run and stops.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,10 +10,11 @@ case "${1:-}" in
   demo) ;;
   all)
     packages+=(git libgtest-dev librapidcheck-dev clang-14 clang-format-14 libclang-rt-14-dev llvm-14
-      g++-aarch64-linux-gnu qemu-user python3 python3-venv)
+      g++-aarch64-linux-gnu qemu-user python3 python3-dev python3-venv)
     ;;
+  ascend) packages=(gcc python3 python3-venv) ;;
   *)
-    echo "usage: scripts/setup.sh demo|all" >&2
+    echo "usage: scripts/setup.sh demo|all|ascend" >&2
     exit 2
     ;;
 esac
@@ -44,9 +46,12 @@ if ((${#missing[@]})); then
 fi
 
 # The stamp is a copy of the list, so that a changed list installs again.
-if [[ $1 == all ]] && ! cmp -s requirements-dev.txt .venv/installed.txt; then
-  echo "setup: making .venv from requirements-dev.txt"
-  python3 -m venv --clear .venv
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
-  cp requirements-dev.txt .venv/installed.txt
-fi
+make_venv() {  # folder, list
+  ! cmp -s "$2" "$1/installed.txt" || return 0
+  echo "setup: making $1 from $2"
+  python3 -m venv --clear "$1"
+  "$1/bin/python" -m pip install --quiet --disable-pip-version-check -r "$2"
+  cp "$2" "$1/installed.txt"
+}
+[[ $1 != all ]] || make_venv .venv requirements-dev.txt
+[[ $1 == demo ]] || make_venv .venv-ascend requirements-ascend.txt

@@ -24,6 +24,18 @@ case "${1:-}" in
     export BINMOE_PROGRAM="$PWD/build/tests/bin/binmoe" BINMOE_LIBRARY="$PWD/build/tests/lib/libbinmoe.so"
     python -m pytest -q "$2"
     ;;
+  python_package)  # built into .venv, and only what has changed
+    python -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps \
+      --config-settings build-dir=build/python --config-settings cmake.define.BINMOE_CUDA=OFF .
+    python -m pytest -q tests/python
+    ;;
+  triton)  # the Triton-Ascend kernels, without an NPU: a process for the interpreter, one for what the compiler makes
+    export BINMOE_LIBRARY="$PWD/build/tests/lib/libbinmoe.so" BINMOE_REQUIRE_ASCEND=1 PYTHONPATH="$PWD/python"
+    PATH="$PWD/.venv-ascend/bin:$PATH"
+    TRITON_INTERPRET=1 python -m pytest -q tests/triton_interpreter
+    python -m pytest -q tests/triton
+    python -m binmoe.ascend.check
+    ;;
   asan)
     build asan -DBINMOE_CLI=OFF  # the fuzzers run its file parser under the same sanitizers
     run_tests asan -LE long
@@ -54,6 +66,11 @@ case "${1:-}" in
     cmake --build build/consumer
     build/consumer/route | grep -x 'token 1: 150 200'
     ;;
+  cuda)  # compiled for every architecture; run by scripts/cuda.sh on a machine with a GPU
+    cmake --preset cuda -B build/cuda_all -DBINMOE_CPU=OFF -DBINMOE_CLI=OFF
+    cmake --build build/cuda_all --target binmoe_shared cuda_test bench_cuda
+    run_tests cuda_all -R cuda_test
+    ;;
   long)
     build tests
     run_tests tests -L long
@@ -63,7 +80,8 @@ case "${1:-}" in
     run_tests aarch64 -j2 -LE long
     ;;
   *)
-    echo "usage: scripts/stage.sh format|build|python DIR|asan|tsan|fuzz|no_cpu|installed|long|aarch64" >&2
+    echo "usage: scripts/stage.sh format|build|python DIR|python_package|triton|asan|tsan|fuzz|no_cpu|installed" \
+      "or cuda|long|aarch64" >&2
     exit 2
     ;;
 esac

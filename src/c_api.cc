@@ -172,7 +172,7 @@ ascend::TileRequest request_of(const binmoe_tile_request* request) {
   TileRequest out;
   out.soc = &find_soc(&required(r.soc, "the SoC's name"));
   out.family = named(r.family, Family::triton, "kernel family");
-  out.row_copy = named(r.row_copy, RowCopy::index_select, "row copy");
+  if (r.row_copy != BINMOE_ROW_COPY_BY_ESTIMATE) out.row_copy = named(r.row_copy, RowCopy::index_select, "row copy");
   out.op = named(r.op, Op::scatter_backward, "operation");
   if (r.order != BINMOE_ORDER_BY_ESTIMATE) out.order = named(r.order, Order::expert, "order");
   out.rows = dtype_of(r.rows);
@@ -190,6 +190,7 @@ ascend::TileRequest request_of(const binmoe_tile_request* request) {
 binmoe_tile tile_of(const ascend::TilePlan& plan) {
   binmoe_tile out{};
   out.order = static_cast<int32_t>(plan.order);
+  out.row_copy = plan.request.row_copy ? static_cast<int32_t>(*plan.request.row_copy) : BINMOE_ROW_COPY_BY_ESTIMATE;
   out.num_programs = plan.num_programs;
   out.items = plan.items;
   out.items_per_block = plan.items_per_block;

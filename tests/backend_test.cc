@@ -79,7 +79,8 @@ TEST(Backends, one_of_device_memory_is_the_default_for_such_arrays_alone) {
   if (cuda->unsupported == nullptr)
     EXPECT_EQ(&default_backend(binmoe::Memory::cuda), cuda);
   else
-    EXPECT_TRUE(refuses([] { default_backend(binmoe::Memory::cuda); }, "backend", "the backend cuda cannot run here: "));
+    EXPECT_TRUE(
+        refuses([] { default_backend(binmoe::Memory::cuda); }, "backend", "the backend cuda cannot run here: "));
 }
 
 TEST(Backends, one_of_the_host_refuses_arrays_on_a_device) {

@@ -43,7 +43,7 @@ const char* name_of(Order order);
 struct TileRequest {
   const Soc* soc = nullptr;
   Family family = Family::ascendc;
-  RowCopy row_copy = RowCopy::element_insert;
+  std::optional<RowCopy> row_copy;  ///< of a Triton gather in expert order; none: the cheaper one by the estimate
   Op op = Op::gather;
   std::optional<Order> order;  ///< gather only; none: the faster one by the estimate
   DType rows = DType::bf16;  ///< f32, bf16 or f16; an unweighted Ascend C gather also bytes, hidden_size counting them
@@ -65,7 +65,7 @@ struct TileBuffer {
 };
 
 struct TilePlan {
-  TileRequest request;
+  TileRequest request;  ///< its row_copy: the one picked
   Order order = Order::token;
   int32_t num_programs = 0;
   int64_t items = 0;            ///< tokens, or sorted positions, that are dealt to the programs

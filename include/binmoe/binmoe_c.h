@@ -91,8 +91,13 @@ typedef struct {
 } binmoe_context;
 
 /* Ascend tile plans, as binmoe/ascend.h has them. */
-enum { BINMOE_ASCENDC = 0, BINMOE_TRITON = 1 };                                       /* family */
-enum { BINMOE_INDEXED_LOAD = 0, BINMOE_ELEMENT_INSERT = 1, BINMOE_INDEX_SELECT = 2 }; /* row_copy */
+enum { BINMOE_ASCENDC = 0, BINMOE_TRITON = 1 }; /* family */
+enum {
+  BINMOE_INDEXED_LOAD = 0,
+  BINMOE_ELEMENT_INSERT = 1,
+  BINMOE_INDEX_SELECT = 2,
+  BINMOE_ROW_COPY_BY_ESTIMATE = -1
+}; /* row_copy */
 enum { BINMOE_OP_PLAN = 0, BINMOE_OP_GATHER, BINMOE_OP_SCATTER, BINMOE_OP_WGRAD, BINMOE_OP_SCATTER_BACKWARD };
 enum { BINMOE_ORDER_BY_ESTIMATE = -1, BINMOE_ORDER_TOKEN = 0, BINMOE_ORDER_EXPERT = 1 }; /* of a gather */
 enum { BINMOE_NO_WEIGHTS = -1, BINMOE_MAX_TILE_BUFFERS = 32 };
@@ -113,7 +118,7 @@ typedef struct {
 } binmoe_tile_buffer;
 
 typedef struct {
-  int32_t order, num_programs;
+  int32_t order, row_copy, num_programs; /* row_copy: BINMOE_ROW_COPY_BY_ESTIMATE where there is none */
   int64_t items, items_per_block, sub_block_size, block_x;
   int64_t ub_bytes, ub_limit_bytes;
   double estimate_us; /* from bytes and published figures; not a measurement */

@@ -1,74 +1,13 @@
 // Tile plans: never above a chip's limit, exact to the byte against the kernels on the model, refusals that say why.
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <set>
 
-#include "ascend/tiling/buffers.h"
-#include "mover_problem.h"
+#include "tiling_support.h"
 
 namespace test {
 namespace {
 
-using ascend::Family;
-using ascend::Op;
-using ascend::Order;
-using ascend::RowCopy;
-using ascend::Soc;
-using ascend::TileBuffer;
-using ascend::TilePlan;
-using ascend::TileRequest;
-
-constexpr int64_t kKib = 1024;
 constexpr int64_t kVectorBytes = 255 * 256;  // of one vector instruction
-constexpr int64_t kHidden[] = {1,     2,     3,     7,     15,    16,    17,    31,   33,   46,   63,
-                               64,    65,    127,   128,   255,   256,   257,   511,  512,  513,  768,
-                               1000,  1024,  2047,  2048,  2880,  4096,  5120,  7168, 7169, 8192, 9999,
-                               12288, 16319, 16320, 16321, 20001, 32768, 32769, 40000};
-
-std::string describe(const TileRequest& r) {
-  return std::string(r.soc->name) + " " + name_of(r.family) + " " + name_of(r.op) +
-         (r.order ? std::string(" ") + name_of(*r.order) : "") + " rows " + binmoe::name_of(r.rows) + " weights " +
-         (r.weights ? binmoe::name_of(*r.weights) : "none") + " dw " + binmoe::name_of(r.dw) +
-         " T=" + std::to_string(r.tokens) + " H=" + std::to_string(r.hidden_size) +
-         " E=" + std::to_string(r.num_experts) + " K=" + std::to_string(r.top_k) +
-         " C=" + std::to_string(r.expert_capacity);
-}
-
-TileRequest request_for(Mover mover) {
-  TileRequest r;
-  r.soc = &ascend::find_soc("910B3");
-  r.op = op_of(mover);
-  if (mover == Mover::gather_by_token) r.order = Order::token;
-  if (mover == Mover::gather_by_expert) r.order = Order::expert;
-  r.tokens = 1000;
-  r.hidden_size = 4096;
-  r.num_experts = 64;
-  r.top_k = 4;
-  r.expert_capacity = 100;
-  return r;
-}
-
-int64_t sum_of(const std::vector<TileBuffer>& buffers) {
-  int64_t sum = 0;
-  for (const TileBuffer& buffer : buffers) sum += ascend::round_up(buffer.bytes, 32) * buffer.count;
-  return sum;
-}
-
-void check_budget(const TilePlan& plan) {
-  EXPECT_EQ(plan.ub_bytes, sum_of(plan.buffers));
-  EXPECT_LE(plan.ub_bytes, plan.ub_limit_bytes);
-  EXPECT_FALSE(plan.buffers.empty());
-  int32_t count = 0;
-  for (const TileBuffer& buffer : plan.buffers) {
-    EXPECT_EQ(buffer.bytes % 32, 0) << buffer.name;
-    EXPECT_GT(buffer.bytes, 0) << buffer.name;
-    EXPECT_GE(buffer.count, 1) << buffer.name;
-    EXPECT_FALSE(buffer.name.empty());
-    count += buffer.count;
-  }
-  EXPECT_LE(count, 64);  // of a TPipe
-}
 
 /// The row in one tile, or multiples of 32 bytes; of 512 where the row has two of them.
 void check_columns(const TilePlan& plan) {
@@ -102,16 +41,6 @@ void check_plan(const ascend::MoverPlan& plan) {
   // A row is cut only where the smallest pipeline of whole rows does not fit.
   const ascend::MoverPlan whole = ascend::shape(r, plan.order, r.hidden_size, {3, 2, 1});
   EXPECT_GT(sum_of(whole.buffers), r.soc->ub_limit_bytes);
-}
-
-/// "... wants at least 266240 bytes of UB, but 910B3 has 188160": the first number is above the second.
-void check_refusal(const TileRequest& r, const Error& error, int64_t limit) {
-  const std::string text = error.what(), wants = "wants at least ";
-  const size_t at = text.find(wants);
-  ASSERT_NE(at, std::string::npos) << text;
-  EXPECT_GT(std::stoll(text.substr(at + wants.size())), limit) << text;
-  EXPECT_NE(text.find(std::string(r.soc->name) + " has " + std::to_string(limit)), std::string::npos) << text;
-  EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
 }
 
 /// False where it was refused.
@@ -293,81 +222,6 @@ TEST(Tiling, refuses_sizes_and_dtypes_that_the_kernels_do_not_take) {
         r.family = Family::triton;
       },
       "a plan has no Triton kernel"));
-}
-
-TileRequest triton_request(Mover mover, int64_t hidden, DType rows) {
-  TileRequest r = request_for(mover);
-  r.family = Family::triton;
-  r.hidden_size = hidden;
-  r.rows = rows;
-  return r;
-}
-
-TEST(TritonTiling, stays_within_UB_less_the_reserve_of_the_compiler) {
-  for (const Soc& soc : ascend::socs())
-    for (const Mover mover : kMovers)
-      for (const DType rows : kDeviceFloats)
-        for (const int64_t hidden : kHidden) {
-          TileRequest r = triton_request(mover, hidden, rows);
-          r.soc = &soc;
-          if (hidden % 2 == 1) r.weights = DType::bf16;
-          SCOPED_TRACE(describe(r));
-          const TilePlan plan = ascend::tile_plan(r);
-          check_budget(plan);
-          EXPECT_EQ(plan.ub_limit_bytes, soc.ub_bytes - 16 * kKib);
-          EXPECT_EQ(plan.num_programs, soc.vector_cores);
-          EXPECT_TRUE(plan.block_x == plan.request.hidden_size || plan.block_x * size_of(rows) % 32 == 0);
-          for (const TileBuffer& buffer : plan.buffers)  // the compiler doubles what a loop loads or stores
-            if (buffer.name.ends_with("loaded") || buffer.name.ends_with("stored")) {
-              EXPECT_EQ(buffer.count, 2) << buffer.name;
-            }
-          if (HasFailure()) return;
-        }
-}
-
-TEST(TritonTiling, takes_more_bytes_for_wider_tiles_and_for_more_rows) {
-  for (const Mover mover : kMovers)
-    for (const DType rows : kDeviceFloats) {
-      std::map<int64_t, std::map<int64_t, int64_t>> bytes;  // by rows of a tile, by columns
-      for (const int32_t top_k : {1, 2, 4, 16})
-        for (int64_t hidden = 1; hidden <= 8192; hidden += 61) {
-          TileRequest r = triton_request(mover, hidden, rows);
-          r.top_k = 16;
-          if (op_of(mover) != Op::gather) r.top_k = top_k;
-          const TilePlan plan = ascend::tile_plan(r);
-          bytes[r.top_k * 1000 + plan.sub_block_size][plan.block_x] = plan.ub_bytes;
-        }
-      for (const auto& [tile_rows, by_columns] : bytes) {
-        int64_t last = 0;
-        for (const auto& [columns, ub] : by_columns) {
-          EXPECT_GE(ub, last) << name_of(mover) << " " << tile_rows << " x " << columns;
-          last = ub;
-        }
-      }
-    }
-}
-
-TEST(TritonTiling, takes_only_tiles_that_divide_the_row_for_an_indexed_load) {
-  for (const DType rows : kDeviceFloats)
-    for (const int64_t hidden : kHidden) {
-      TileRequest r = triton_request(Mover::gather_by_expert, hidden, rows);
-      r.row_copy = RowCopy::indexed_load;
-      if (hidden * size_of(rows) % 32 == 0)
-        EXPECT_EQ(hidden % ascend::tile_plan(r).block_x, 0) << describe(r);
-      else
-        EXPECT_THROW(ascend::tile_plan(r), Error) << describe(r);
-    }
-}
-
-TEST(TritonTiling, refuses_what_does_not_fit_with_both_numbers_of_bytes) {
-  TileRequest r = triton_request(Mover::gather_by_expert, 4096, DType::f32);
-  r.num_experts = 65536;
-  try {
-    ascend::tile_plan(r);
-    FAIL() << "it fits";
-  } catch (const Error& error) {
-    check_refusal(r, error, r.soc->ub_bytes - 16 * kKib);
-  }
 }
 
 TEST(Socs, hold_the_figures_of_the_documents) {

@@ -6,6 +6,7 @@
 namespace binmoe::ascend {
 
 constexpr int64_t kUbLine = 32;
+constexpr double kCoreBytesPerUs = 45e3, kLatencyUs = 0.25;  // of copies: docs/ascend.md, section 1
 
 constexpr int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;

@@ -15,8 +15,7 @@ constexpr int64_t kSlotBytesOfToken = 32 * 1024;  // one slot for all rows of a 
 constexpr int64_t kBurstAlignment = 512;
 constexpr int64_t kVectorBytes = 255 * 256;  // of one vector instruction: 255 repeats
 constexpr int64_t kFloatBytes = 4;
-constexpr double kCoreBytesPerUs = 45e3, kMemoryBytesPerUs = 1.8e6;  // docs/ascend.md, section 1
-constexpr double kLatencyUs = 0.25;
+constexpr double kMemoryBytesPerUs = 1.8e6;      // docs/ascend.md, section 1
 constexpr double kScalarUsPerAssignment = 0.05;  // of the plan's scalar unit, as the model has it
 constexpr double kClearlyFaster = 0.9;           // by the rounding of shares alone, an estimate is no finer
 

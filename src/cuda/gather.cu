@@ -21,10 +21,10 @@ using device::Whole;
 
 enum class Design {
   few_tokens,   // decode
-  by_row,       // top_k = 1
-  by_token,     // top_k 2 and 3, and what in_phases cannot take
-  in_phases,    // top_k >= 4
-  shifted,      // rows that are not aligned to 16 bytes
+  by_row,       // top_k = 1, a copy
+  by_token,     // top_k below 8, and what in_phases cannot take
+  in_phases,    // top_k >= 8
+  shifted,      // rows that are not aligned to 16 bytes (y: 32)
   elementwise,  // weighted rows of y that are not aligned to their elements
 };
 
@@ -58,21 +58,26 @@ int64_t with_zero_blocks(const GatherArguments& job, const Device& device, int64
   return blocks + std::clamp<int64_t>(kMaxBlocks - blocks, 1, device::zero_blocks(device.sms, bytes));
 }
 
+/// Shared memory of a block, so that no more than `blocks` share a multiprocessor: more mix more reads into the writes.
+/// zero_empty_rows() uses the first of it.
+size_t shared_for_occupancy(const GatherArguments& job, const Device& device, size_t blocks) {
+  constexpr size_t kReservedPerBlock = 1024, kStaticShared = 256;
+  return std::max(device.shared_per_sm / blocks - kReservedPerBlock - kStaticShared,
+                  device::zero_rows_shared_bytes(job.y.num_experts));
+}
+
 Choice by_token(const GatherArguments& job, const Device& device, Design design, int64_t vector_bytes) {
   const GatherGrid grid =
       rows_in_blocks(job.tokens, threads_for(job.y.row_bytes / vector_bytes, device::kVectorsPerThread));
-  // More blocks on a multiprocessor mix more reads into the writes: shared memory that nobody uses keeps them away.
-  constexpr size_t kBlocksPerSm = 10, kReservedPerBlock = 1024;
-  const size_t shared_bytes = std::max(device.shared_per_sm / kBlocksPerSm - kReservedPerBlock - 256,
-                                       device::zero_rows_shared_bytes(job.y.num_experts));
   return {design, grid, with_zero_blocks(job, device, grid.blocks), grid.threads_per_row * grid.rows_at_once,
-          shared_bytes};
+          shared_for_occupancy(job, device, job.top_k >= 4 ? 8 : 10)};
 }
 
-Choice by_row(const GatherArguments& job) {
+Choice by_row(const GatherArguments& job, const Device& device) {
   const int64_t rows = int64_t{job.y.num_experts} * job.y.expert_capacity;
-  const GatherGrid grid = rows_in_blocks(rows, threads_for(job.y.row_bytes / 16, 2));
-  return {Design::by_row, grid, grid.blocks, grid.threads_per_row * grid.rows_at_once, 0};
+  const GatherGrid grid = rows_in_blocks(rows, threads_for(job.y.row_bytes / 16, device::kRowVectorsPerThread));
+  return {Design::by_row, grid, with_zero_blocks(job, device, grid.blocks), grid.threads_per_row * grid.rows_at_once,
+          shared_for_occupancy(job, device, 12)};
 }
 
 Choice few_tokens(const GatherArguments& job) {
@@ -93,34 +98,38 @@ Choice shifted(const GatherArguments& job, const Device& device) {
           std::max(device::shifted_shared_bytes(job.y.row_bytes), device::zero_rows_shared_bytes(job.y.num_experts))};
 }
 
-/// Rows of a round of in_phases; 0 where it does not pay: too few rows, or tokens for less than 8 a block.
-int rows_of_round(const GatherArguments& job, const Device& device, int64_t weight_bytes) {
-  constexpr int64_t kStaticShared = 512;
-  if (device.major < 9 || job.top_k < 4 || job.top_k > 64 || job.tokens < 8 * device.sms) return 0;
+/// Slots for rows of in_phases; 0 where it does not pay: too few, or tokens for less than 8 a block.
+int64_t slots_for_rows(const GatherArguments& job, const Device& device, int64_t weight_bytes) {
+  constexpr int64_t kStaticShared = 512, kLeastSlots = 12;
+  if (device.major < 9 || job.top_k < 8 || job.top_k > 64 || job.tokens < 8 * device.sms) return 0;
   const int64_t room =
       static_cast<int64_t>(device.shared_per_block) - kStaticShared - device::phase_map_bytes(weight_bytes);
-  const int64_t rows = room / job.y.row_bytes;
-  if (rows < 4 || room < 131072) return 0;
-  return static_cast<int>(std::min(rows, ceil_div(job.tokens, device.sms)));
+  const int64_t slots = room / job.y.row_bytes;
+  return slots < kLeastSlots || room < 131072 ? 0 : slots;
 }
 
-Choice in_phases(const GatherArguments& job, const Device& device, int rows, int64_t weight_bytes) {
+Choice in_phases(const GatherArguments& job, const Device& device, int64_t slots, int64_t weight_bytes) {
+  // A vector of a row a thread, two rows at once where they are short, and a warp that loads.
+  constexpr int64_t kMaxWriters = 992, kWriters = 512;
   const int64_t vectors = job.y.row_bytes / 16;
-  const auto threads_per_row = static_cast<int>(ceil_div(vectors, ceil_div(vectors, 1024)));
-  const int threads = static_cast<int>(ceil_div(1024 / threads_per_row * threads_per_row, 32) * 32);
-  const int64_t shared_bytes = rows * job.y.row_bytes + device::phase_map_bytes(weight_bytes);
+  const int64_t threads_per_row = ceil_div(vectors, ceil_div(vectors, kMaxWriters));
+  const int64_t groups = std::max<int64_t>(1, kWriters / threads_per_row);
+  const int64_t threads = ceil_div(groups * threads_per_row, 32) * 32 + 32;
+  slots = std::min(slots, ceil_div(job.tokens, device.sms) + groups);
+  const auto shared_bytes = static_cast<size_t>(slots * job.y.row_bytes + device::phase_map_bytes(weight_bytes));
   return {Design::in_phases,
-          {device.sms, threads_per_row, rows},
+          {device.sms, static_cast<int32_t>(threads_per_row), static_cast<int32_t>(slots)},
           device.sms,
-          threads,
-          std::max(static_cast<size_t>(shared_bytes), device::zero_rows_shared_bytes(job.y.num_experts))};
+          static_cast<int>(threads),
+          std::max(shared_bytes, device::zero_rows_shared_bytes(job.y.num_experts))};
 }
 
 /// element_bytes: 0 for a copy. weight_bytes: of a weight in the arithmetic's type.
 Choice choose(const GatherArguments& job, const Device& device, int64_t element_bytes, int64_t weight_bytes) {
   const int64_t y_bits = static_cast<int64_t>(reinterpret_cast<uintptr_t>(job.y.rows)) | job.y.stride_bytes;
   const int64_t x_bits = static_cast<int64_t>(reinterpret_cast<uintptr_t>(job.x)) | job.x_stride_bytes;
-  if ((x_bits | y_bits | job.y.row_bytes) % 16 != 0) {
+  // Half a sector of 32 bytes must not be written alone, so a multiple of 16 is not enough for y.
+  if (x_bits % 16 != 0 || (y_bits | job.y.row_bytes) % 32 != 0) {
     if (element_bytes > 0 && y_bits % element_bytes != 0)
       return by_token(job, device, Design::elementwise, element_bytes);
     return shifted(job, device);
@@ -128,9 +137,9 @@ Choice choose(const GatherArguments& job, const Device& device, int64_t element_
   constexpr int64_t kFewRowParts = 1 << 20;
   const int64_t row_parts = int64_t{job.y.num_experts} * job.y.expert_capacity * device::parts_of_row(job.y.row_bytes);
   if (job.tokens <= 2 * device.sms && row_parts <= kFewRowParts) return few_tokens(job);
-  if (job.top_k == 1) return by_row(job);
-  if (const int rows = rows_of_round(job, device, weight_bytes); rows > 0)
-    return in_phases(job, device, rows, weight_bytes);
+  if (job.top_k == 1 && job.weights == nullptr) return by_row(job, device);
+  if (const int64_t slots = slots_for_rows(job, device, weight_bytes); slots > 0)
+    return in_phases(job, device, slots, weight_bytes);
   return by_token(job, device, Design::by_token, 16);
 }
 
@@ -151,16 +160,17 @@ void launch_design(const Launcher& launcher, const Choice& choice, const GatherA
                     top_k == 8 ? device::gather_few_tokens_kernel<Move, 8> : device::gather_few_tokens_kernel<Move, 0>,
                     choice, job);
     case Design::by_row:
-      return launch(launcher, "gather_by_row_kernel", device::gather_by_row_kernel<Move>, choice, job);
+      return launch(launcher, "gather_by_row_kernel", device::gather_by_row_kernel<Whole<uint4>>, choice, job);
     case Design::by_token:
       return launch(launcher, "gather_by_token_kernel",
-                    top_k == 2 ? device::gather_by_token_kernel<Move, 2> : device::gather_by_token_kernel<Move, 0>,
+                    top_k == 1   ? device::gather_by_token_kernel<Move, 1>
+                    : top_k == 2 ? device::gather_by_token_kernel<Move, 2>
+                    : top_k == 4 ? device::gather_by_token_kernel<Move, 4>
+                                 : device::gather_by_token_kernel<Move, 0>,
                     choice, job);
     case Design::in_phases:
       return launch(launcher, "gather_in_phases_kernel",
-                    top_k == 8   ? device::gather_in_phases_kernel<Move, 8>
-                    : top_k == 4 ? device::gather_in_phases_kernel<Move, 4>
-                                 : device::gather_in_phases_kernel<Move, 0>,
+                    top_k == 8 ? device::gather_in_phases_kernel<Move, 8> : device::gather_in_phases_kernel<Move, 0>,
                     choice, job);
     case Design::shifted:
       return launch(launcher, "gather_shifted_kernel", device::gather_shifted_kernel<Move, MoveOver<Whole<Unit>>>,

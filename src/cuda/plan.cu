@@ -2,6 +2,7 @@
 // one kernel a digit places the items; a pass also counts the tiles of the next one, and the last one writes the plan.
 #include <utility>
 
+#include "cuda/device/plan_by_weight.cuh"
 #include "cuda/device/plan_kernels.cuh"
 #include "cuda/operations.h"
 #include "cuda/plan_layout.h"
@@ -11,6 +12,7 @@ namespace {
 
 using namespace device;
 
+static_assert(PlanLayout::kKeyBits == kKeyDigitBits);
 static_assert(PlanLayout::kMaxBins == device::kMaxBins && PlanLayout::kMaxTiles == device::kMaxTiles);
 static_assert(sizeof(TileStatus) == 8);
 
@@ -25,14 +27,10 @@ class Planner {
               -reinterpret_cast<uintptr_t>(launcher.workspace) % PlanLayout::kAlignment) {}
 
   void run() const {
-    if (layout_.in_one_launch())
-      count_and_place();
-    else if (!layout_.by_weight)
-      sort_ids();
-    else if (layout_.key_bytes == 4)
-      sort_keys<uint32_t>();
+    if (!layout_.by_weight)
+      layout_.way == PlanWay::one_launch ? count_and_place() : sort_ids();
     else
-      sort_keys<uint64_t>();
+      layout_.key_bytes == 4 ? run_by_weight<uint32_t>() : run_by_weight<uint64_t>();
   }
 
  private:
@@ -109,20 +107,41 @@ class Planner {
             ids()};
   }
 
+  int64_t blocks_for(int64_t per_block) const {
+    return std::max<int64_t>(1, (layout_.count + per_block - 1) / per_block);
+  }
+
+  template <class Key>
+  void run_by_weight() const {
+    if (layout_.way == PlanWay::one_launch)
+      count_and_rank<Key>();
+    else if (layout_.way == PlanWay::by_segments)
+      sort_segments<Key>();
+    else
+      sort_keys<Key>();
+  }
+
   void count_and_place() const {
     constexpr int kThreads = PlanLayout::kOneLaunchThreads;
     const int bins = plan_digit(0).bins;
-    const int64_t blocks = std::max<int64_t>(1, (layout_.count + kThreads - 1) / kThreads);
     const Tiles all = {static_cast<uint32_t>(layout_.count), 0, 0, bins, nullptr};
-    launcher_.launch("count_and_place_kernel", count_and_place_kernel, blocks, kThreads,
+    launcher_.launch("count_and_place_kernel", count_and_place_kernel, blocks_for(kThreads), kThreads,
                      partition_shared_bytes(bins, kThreads), id_source(), PlanSink{plan_out()}, all);
+  }
+
+  template <class Key>
+  void count_and_rank() const {
+    launcher_.launch("count_and_rank_kernel", count_and_rank_kernel<Key>, blocks_for(kRankedPerBlock),
+                     PlanLayout::kOneLaunchThreads, count_and_rank_shared_bytes<Key>(layout_.count), id_source(),
+                     job_.priority.data, job_.priority.type, plan_out());
   }
 
   template <class Source>
   void count(const Source& source) const {
-    const auto kernel = layout_.items == 1 ? count_kernel<1, Source> : count_kernel<2, Source>;
+    const auto kernel = layout_.counted_items == 1 ? count_kernel<1, Source> : count_kernel<4, Source>;
+    const int threads = std::min(kMaxThreads, (1 << layout_.log2_tile) / layout_.counted_items);
     const Zeroed expert_counts = {part<uint32_t>(parts_.expert_counts), layout_.expert_counts()};
-    launcher_.launch("count_kernel", kernel, layout_.tiles, layout_.threads,
+    launcher_.launch("count_kernel", kernel, layout_.tiles, threads,
                      static_cast<size_t>(row_words(plan_digit(0).bins)) * sizeof(uint32_t), source, tiles(0),
                      histograms(0), part<TileStatus>(parts_.tile_status), histograms_to_clear(1), expert_counts);
   }
@@ -147,15 +166,32 @@ class Planner {
 
   template <class Key>
   void sort_keys() const {
-    constexpr int kMostItems = sizeof(Key) == 4 ? 2 : 1;
     const PrioritySource<Key> source = {ids(), order(), job_.priority.data, job_.priority.type, digit(0)};
     count(source);
-    partition<kMostItems>(0, source, pairs_after<Key, Key, false>(0));
+    partition<1>(0, source, pairs_after<Key, Key, false>(0));
     int pass = 1;
     for (; pass + 1 < layout_.key_digits; ++pass)
-      partition<kMostItems>(pass, pairs_before<Key>(pass), pairs_after<Key, Key, false>(pass));
-    partition<kMostItems>(pass, pairs_before<Key>(pass), pairs_after<Key, uint32_t, true>(pass));
+      partition<1>(pass, pairs_before<Key>(pass), pairs_after<Key, Key, false>(pass));
+    partition<1>(pass, pairs_before<Key>(pass), pairs_after<Key, uint32_t, true>(pass));
     place_experts(pass + 1);
+  }
+
+  template <class Key>
+  void sort_segments() const {
+    // Small blocks spread an expert of many entries over more multiprocessors (docs/cuda.md).
+    const int merge_threads = layout_.count <= 32768 ? 512 : 128;
+    const IdSource source = id_source();
+    const SegmentSink<Key> sink = {plan_out(), values<Key>(0), assignments(0), job_.priority.data, job_.priority.type};
+    count(source);
+    partition<1>(0, source, sink);
+    const Segments<Key> segments = {values<Key>(0),   assignments(0),          values<Key>(1),
+                                    assignments(1),   job_.out.bin_ids,        static_cast<uint32_t>(layout_.count),
+                                    layout_.key_bits, layout_.log2_sorted_tile};
+    const int threads = 1 << layout_.log2_sorted_tile;
+    launcher_.launch("sort_tiles_kernel", sort_tiles_kernel<Key>, blocks_for(threads), threads,
+                     tile_sort_shared_bytes<Key>(job_.out.sizes.num_experts, threads), segments);
+    launcher_.launch("merge_tiles_kernel", merge_tiles_kernel<Key>, blocks_for(merge_threads), merge_threads, 0,
+                     segments, plan_out());
   }
 
   /// The passes over experts, from pairs.
@@ -165,7 +201,7 @@ class Planner {
     if (layout_.is_wide())
       partition<1>(pass, pairs_before<uint32_t>(pass), WidePlanSink{plan_out(), expert_counts(true)});
     else
-      partition<2>(pass, pairs_before<uint32_t>(pass), PlanSink{plan_out()});
+      partition<1>(pass, pairs_before<uint32_t>(pass), PlanSink{plan_out()});
   }
 
   const PlanJob& job_;

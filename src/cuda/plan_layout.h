@@ -1,5 +1,5 @@
-// How a plan is sorted: digits, tiles and the workspace, from sizes alone. A stable radix sort, least digit first: the
-// digits of the sort key (by_weight only), then those of the expert. Up to kMaxBins experts are one digit.
+// How a plan is sorted: the way, digits, tiles and the workspace, from sizes alone. The sort is a stable radix sort,
+// least digit first. Up to kMaxBins experts are one digit.
 #pragma once
 
 #include <algorithm>
@@ -19,6 +19,12 @@ struct PlanDigit {
   uint32_t mask;
 };
 
+enum class PlanWay : uint8_t {
+  one_launch,  // few assignments: every block looks at all of them
+  by_digits,   // by_weight: the digits of the sort key, then those of the expert
+  by_segments  // by_weight: by expert, then every tile of that order by key, then a search in the expert's other tiles
+};
+
 struct PlanLayout {
   static constexpr int kMaxBins = 1024;
   static constexpr int kExpertBits = 10;  // of a digit, when there are more experts than kMaxBins
@@ -28,14 +34,21 @@ struct PlanLayout {
   static constexpr int kMaxTiles = 128;
   /// Up to here every block counts all ids itself, which saves a launch.
   static constexpr int64_t kOneLaunchCount = 2048;
+  static constexpr int64_t kOneLaunchCountByWeight = 1024;
   static constexpr int kOneLaunchThreads = 256;
+  /// Above this, digits: what the searches cost grows with the square of an expert's assignments.
+  static constexpr int64_t kSegmentsCount = 131072;
   static constexpr size_t kAlignment = 256;
 
   int64_t count;  // T*K
   int64_t num_experts;
   bool by_weight;
   size_t key_bytes;  // in the workspace
+  int key_bits;
+  PlanWay way;
   int threads, items, log2_tile, tiles;
+  int counted_items;     // of a thread that counts
+  int log2_sorted_tile;  // by_segments
   int key_digits = 0, num_digits = 0;
   std::array<PlanDigit, 12> digits = {};
 
@@ -43,25 +56,32 @@ struct PlanLayout {
       : count(sizes.assignments()),
         num_experts(sizes.num_experts),
         by_weight(policy == DropPolicy::by_weight),
-        key_bytes(by_weight && priority == DType::f64 ? 8 : 4) {
-    const int key_bits = by_weight ? static_cast<int>(size_of(priority)) * 8 : 0;
-    for (int shift = 0; shift < key_bits; shift += kKeyBits) add_digit(shift, 1 << kKeyBits);
+        key_bytes(by_weight && priority == DType::f64 ? 8 : 4),
+        key_bits(by_weight ? static_cast<int>(size_of(priority)) * 8 : 0) {
+    const bool narrow = num_experts <= kMaxBins;
+    way = narrow && count <= (by_weight ? kOneLaunchCountByWeight : kOneLaunchCount) ? PlanWay::one_launch
+          : narrow && by_weight && count <= kSegmentsCount                           ? PlanWay::by_segments
+                                                                                     : PlanWay::by_digits;
+    if (way == PlanWay::by_digits)
+      for (int shift = 0; shift < key_bits; shift += kKeyBits) add_digit(shift, 1 << kKeyBits);
     key_digits = num_digits;
     int shift = 0;
     for (; (num_experts - 1) >> shift >= kMaxBins; shift += kExpertBits) add_digit(shift, 1 << kExpertBits);
     digits[static_cast<size_t>(num_digits++)] = {shift, static_cast<int>(((num_experts - 1) >> shift) + 1), ~0u};
 
     threads = count <= 32768 ? 512 : 1024;
-    items = count <= 65536 || is_wide() || key_bytes == 8 ? 1 : 2;
+    items = count <= 131072 || by_weight || is_wide() ? 1 : 2;
     log2_tile = std::countr_zero(static_cast<unsigned>(threads * items));
     while ((count - 1) >> log2_tile >= kMaxTiles) ++log2_tile;
-    tiles = static_cast<int>(std::max<int64_t>(1, (count + (int64_t{1} << log2_tile) - 1) >> log2_tile));
+    tiles = static_cast<int>(std::max<int64_t>(1, tiles_of(log2_tile)));
+    counted_items = count <= 65536 ? 1 : 4;
+    log2_sorted_tile = count <= 32768 || key_bytes == 8 ? 9 : 10;
   }
 
+  int64_t tiles_of(int log2_size) const { return (count + (int64_t{1} << log2_size) - 1) >> log2_size; }
   const PlanDigit& last_digit() const { return digits[static_cast<size_t>(num_digits - 1)]; }
   /// The last digit does not tell experts apart.
   bool is_wide() const { return last_digit().shift > 0; }
-  bool in_one_launch() const { return num_digits == 1 && count <= kOneLaunchCount; }
   int expert_levels() const { return last_digit().shift / kLevelBits; }
   int64_t expert_counts() const {
     int64_t counts = 0, size = num_experts;
@@ -101,8 +121,8 @@ struct PlanWorkspace {
       return begin;
     };
     constexpr int64_t kWordBytes = 4, kStatusBytes = 8;
-    const int64_t tiles = layout.in_one_launch() ? 0 : layout.tiles;
-    const int64_t pairs = layout.num_digits > 1 ? layout.count : 0;
+    const int64_t tiles = layout.way == PlanWay::one_launch ? 0 : layout.tiles;
+    const int64_t pairs = layout.num_digits > 1 || layout.way == PlanWay::by_segments ? layout.count : 0;
     histogram_bytes = static_cast<size_t>(tiles * layout.histogram_row() * kWordBytes);
     value_bytes = static_cast<size_t>(pairs) * layout.key_bytes;
     tile_status = take(tiles * kStatusBytes);

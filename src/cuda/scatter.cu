@@ -1,8 +1,10 @@
-// Scatter: the flat kernel while the tokens are few or K is small, a block per token for the rest (docs/cuda.md).
+// Scatter: the flat kernel while the tokens are few or K is small, a block per token for the rest; rows at odd
+// addresses by shifted vectors (docs/cuda.md).
 #include <algorithm>
 #include <limits>
 
 #include "cuda/device/scatter_kernels.cuh"
+#include "cuda/device/scatter_shifted.cuh"
 #include "cuda/launch_arithmetic.h"
 #include "cuda/operations.h"
 #include "cuda/row_formats.h"
@@ -35,18 +37,27 @@ device::ScatterArguments arguments_of(const ScatterJob& job, int64_t vector_byte
           device::Divisor(all_vectors <= kFlatLimit ? static_cast<uint32_t>(vectors) : 1)};
 }
 
-template <class Format, class Access, int kTopK, int kVectors>
+template <class Format, int kTopK, int kVectors>
 void launch_flat(const device::ScatterArguments& arguments, const Launcher& launcher) {
-  constexpr int kThreads = kVectors == 1 ? 128 : 256;
-  launcher.launch("scatter_flat_kernel", device::scatter_flat_kernel<Format, Access, kTopK, kVectors>,
+  constexpr int kThreads = kTopK == 2 ? 256 : 128;
+  launcher.launch("scatter_flat_kernel", device::scatter_flat_kernel<Format, kTopK, kVectors>,
                   divided_up(arguments.all_vectors, kThreads * kVectors), kThreads, 0, arguments);
 }
 
-template <class Format, class Access, int kTopK, int kVectors>
+template <class Format, int kTopK>
 void launch_by_token(const device::ScatterArguments& arguments, const Launcher& launcher) {
-  launcher.launch("scatter_token_kernel", device::scatter_token_kernel<Format, Access, kTopK, kVectors>,
-                  arguments.all_vectors / arguments.vectors,
-                  row_threads(arguments.vectors, kVectors, kTopK < 8 ? 256 : 128), 0, arguments);
+  launcher.launch("scatter_token_kernel", device::scatter_token_kernel<Format, kTopK>,
+                  arguments.all_vectors / arguments.vectors, row_threads(arguments.vectors, 1, kTopK < 8 ? 256 : 128),
+                  0, arguments);
+}
+
+/// arguments.vectors: elements.
+template <class Format, int kTopK>
+void launch_shifted(const device::ScatterArguments& arguments, const Launcher& launcher) {
+  constexpr int kVectors = kTopK <= 2 ? 2 : 1;
+  const int64_t vectors = divided_up(arguments.vectors * sizeof(typename Format::Bits), sizeof(uint4));
+  launcher.launch("scatter_shifted_kernel", device::scatter_shifted_kernel<Format, kTopK, kVectors>,
+                  arguments.all_vectors / arguments.vectors, row_threads(vectors, kVectors, 64), 0, arguments);
 }
 
 template <class Format, class Access, int kVectors>
@@ -64,32 +75,37 @@ bool few_tokens(int64_t tokens, const Device& device) {
 
 template <class Format>
 void scatter_vectors(const ScatterJob& job, const Launcher& launcher) {
-  using Access = device::Whole<uint4>;
   const device::ScatterArguments arguments = arguments_of(job, sizeof(uint4));
   const bool flat = arguments.all_vectors <= kFlatLimit, runs = runs_fit(job.plan, job.weights);
   const bool few = flat && few_tokens(job.plan.sizes.tokens, launcher.device);
   const int top_k = job.plan.sizes.top_k;
-  if (runs && flat && top_k == 1) return launch_flat<Format, Access, 1, 2>(arguments, launcher);
-  if (runs && flat && top_k == 2) return launch_flat<Format, Access, 2, 2>(arguments, launcher);
-  if (runs && few && top_k == 4) return launch_flat<Format, Access, 4, 1>(arguments, launcher);
-  if (runs && few && top_k == 8) return launch_flat<Format, Access, 8, 1>(arguments, launcher);
-  if (runs && top_k == 4) return launch_by_token<Format, Access, 4, 1>(arguments, launcher);
-  if (runs && top_k == 8) return launch_by_token<Format, Access, 8, 1>(arguments, launcher);
-  launch_any<Format, Access, 1>(arguments, launcher);
+  if (runs && flat && top_k == 1) return launch_flat<Format, 1, 2>(arguments, launcher);
+  if (runs && flat && top_k == 2) return launch_flat<Format, 2, 2>(arguments, launcher);
+  if (runs && few && top_k == 4) return launch_flat<Format, 4, 1>(arguments, launcher);
+  if (runs && few && top_k == 8) return launch_flat<Format, 8, 1>(arguments, launcher);
+  if (runs && top_k == 4) return launch_by_token<Format, 4>(arguments, launcher);
+  if (runs && top_k == 8) return launch_by_token<Format, 8>(arguments, launcher);
+  launch_any<Format, device::Whole<uint4>, 1>(arguments, launcher);
 }
 
-/// Rows of an odd length or at odd addresses: an element at a time, and more of them in flight.
+/// Rows of an odd length or at odd addresses.
 template <class Format>
 void scatter_elements(const ScatterJob& job, const Launcher& launcher) {
-  using Access = device::Whole<typename Format::Bits>;
-  const device::ScatterArguments arguments = arguments_of(job, sizeof(typename Format::Bits));
-  const bool runs = runs_fit(job.plan, job.weights);
-  const int top_k = job.plan.sizes.top_k;
-  if (runs && top_k == 1) return launch_by_token<Format, Access, 1, 8>(arguments, launcher);
-  if (runs && top_k == 2) return launch_by_token<Format, Access, 2, 8>(arguments, launcher);
-  if (runs && top_k == 4) return launch_by_token<Format, Access, 4, 4>(arguments, launcher);
-  if (runs && top_k == 8) return launch_by_token<Format, Access, 8, 2>(arguments, launcher);
-  launch_any<Format, Access, 4>(arguments, launcher);
+  using Bits = typename Format::Bits;
+  const device::ScatterArguments arguments = arguments_of(job, sizeof(Bits));
+  if (runs_fit(job.plan, job.weights)) switch (job.plan.sizes.top_k) {
+      case 1:
+        return launch_shifted<Format, 1>(arguments, launcher);
+      case 2:
+        return launch_shifted<Format, 2>(arguments, launcher);
+      case 4:
+        return launch_shifted<Format, 4>(arguments, launcher);
+      case 8:
+        return launch_shifted<Format, 8>(arguments, launcher);
+      default:
+        break;
+    }
+  launch_any<Format, device::Whole<Bits>, 4>(arguments, launcher);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "cuda/device/dot_kernels.cuh"
+#include "cuda/device/dot_shifted.cuh"
 #include "cuda/dots.h"
 #include "cuda/launch_arithmetic.h"
 #include "cuda/operations.h"
@@ -27,7 +28,7 @@ device::DotArguments arguments_of(const ScatterBackwardJob& job, int64_t vector_
           .dw = job.dw.data,
           .dy = {static_cast<char*>(job.dy.data), job.dy.stride * element_bytes, row_bytes, job.plan.kept_per_expert,
                  sizes.num_experts, sizes.expert_capacity},
-          .first_token = 0,
+          .first_block = 0,
           .token_blocks = sizes.tokens};
 }
 
@@ -63,30 +64,40 @@ void launch(const char* name, Kernel kernel, device::DotArguments arguments, con
   if (tokens > kMostTokens) {
     arguments.token_blocks = kMostTokens;
     launcher.launch(name, kernel, kMostTokens, geometry.threads, geometry.shared_bytes, arguments);
-    arguments.first_token = kMostTokens;
+    arguments.first_block = kMostTokens;
     arguments.token_blocks = tokens - kMostTokens;
   }
   launcher.launch(name, kernel, arguments.token_blocks + geometry.zero_blocks, geometry.threads, geometry.shared_bytes,
                   arguments);
 }
 
-/// Many tokens: four vectors a thread, up to four rows of y in flight.
+/// Many tokens. K >= 4: two rows of y in flight while two are in use. Two vectors a thread where a row is short enough
+/// and a block's registers hold that twice on a multiprocessor, else four.
 template <class Format, int kTopK>
 void launch_token(const device::DotArguments& arguments, const Launcher& launcher) {
-  constexpr int kRows = kTopK < 4 ? kTopK : 4;
-  launch("dot_token_kernel", device::dot_token_kernel<Format, kTopK, kRows, 4, 512, false>, arguments,
-         with_zero_blocks(warps_for(divided_up(arguments.vectors, 4)), arguments.dy, launcher.device), launcher);
+  constexpr int kRows = kTopK < 2 ? kTopK : 2;
+  const auto launch_with = [&](auto kernel, int64_t vectors) {
+    launch("dot_token_kernel", kernel, arguments,
+           with_zero_blocks(warps_for(divided_up(arguments.vectors, vectors)), arguments.dy, launcher.device),
+           launcher);
+  };
+  if constexpr (kTopK >= 4 && sizeof(typename Format::Bits) == 2)
+    if (arguments.vectors <= 2 * 512)
+      return launch_with(device::dot_token_kernel<Format, kTopK, kRows, 2, 512, 2, false>, 2);
+  launch_with(device::dot_token_kernel<Format, kTopK, kRows, 4, 512, 1, false>, 4);
 }
 
-/// Few tokens: two vectors a thread, so that a token has more threads; a warp for each part of a row to zero, so that
-/// no scan comes before the zeroing.
+/// Few tokens: a block for every four assignments, all their rows in flight; parts of rows to zero dealt out to warps,
+/// so that no scan comes before the zeroing.
 template <class Format, int kTopK>
-void launch_few_tokens(const device::DotArguments& arguments, const Launcher& launcher) {
-  constexpr int kRows = kTopK < 2 ? kTopK : 2;
-  const int threads = warps_for(divided_up(arguments.vectors, 2));
+void launch_few_tokens(device::DotArguments arguments, const Launcher& launcher) {
+  constexpr int kCount = kTopK < 4 ? kTopK : 4, kZeroBlocksPerSm = 3;
+  const int threads = warps_for(divided_up(arguments.vectors, 4));
   const int64_t parts = dy_rows(arguments.dy) * device::parts_of_row(arguments.dy.row_bytes);
-  launch("dot_token_kernel", device::dot_token_kernel<Format, kTopK, kRows, 2, 1024, true>, arguments,
-         {threads, divided_up(parts, threads / 32), 0}, launcher);
+  arguments.token_blocks *= kTopK / kCount;
+  launch("dot_token_kernel", device::dot_token_kernel<Format, kCount, kCount, 4, 512, 1, true>, arguments,
+         {threads, std::min<int64_t>(divided_up(parts, threads / 32), kZeroBlocksPerSm * launcher.device.sms), 0},
+         launcher);
 }
 
 template <class Format, class Access>
@@ -98,9 +109,20 @@ void launch_any(const device::DotArguments& arguments, const Launcher& launcher)
          launcher);
 }
 
+/// Rows of an odd length or at odd addresses.
+template <class Format, int kRows, int kVectors>
+void launch_shifted(const device::DotArguments& arguments, const Launcher& launcher) {
+  const int wanted = warps_for(divided_up(divided_up(arguments.dy.row_bytes, sizeof(uint4)), kVectors));
+  const int threads =
+      std::clamp(wanted, device::ShiftedTurn<Format, kRows, kVectors>::kLeastThreads, device::kDotShiftedThreads);
+  Geometry geometry = with_zero_blocks(threads, arguments.dy, launcher.device);
+  geometry.shared_bytes = std::max(geometry.shared_bytes, device::shifted_shared_bytes(arguments.dy.row_bytes));
+  launch("dot_shifted_kernel", device::dot_shifted_kernel<Format, kRows, kVectors>, arguments, geometry, launcher);
+}
+
 template <class Format, int kTopK>
 void dots_of_vectors(const device::DotArguments& arguments, const Launcher& launcher) {
-  constexpr int64_t kMostParts = int64_t{1} << 20;  // warps that zero: more of them are better served by a scan
+  constexpr int64_t kMostParts = int64_t{1} << 20;  // of rows to zero: more of them are better served by a scan
   const bool few = arguments.token_blocks <= int64_t{2} * launcher.device.sms &&
                    dy_rows(arguments.dy) * device::parts_of_row(arguments.dy.row_bytes) <= kMostParts;
   few ? launch_few_tokens<Format, kTopK>(arguments, launcher) : launch_token<Format, kTopK>(arguments, launcher);
@@ -115,7 +137,8 @@ void dots_of_format(const ScatterBackwardJob& job, int64_t alignment, const Laun
   if (alignment < static_cast<int64_t>(sizeof(Bits)))
     return launch_any<Format, device::Anywhere<Bits>>(arguments, launcher);
   if (alignment < static_cast<int64_t>(sizeof(uint4)))
-    return launch_any<Format, device::Whole<Bits>>(arguments, launcher);
+    return arguments.top_k == 1 ? launch_shifted<Format, 1, 4>(arguments, launcher)
+                                : launch_shifted<Format, 2, 2>(arguments, launcher);
   if (runs_fit(job.plan, job.weights) && arguments.vectors <= kMostVectors) switch (arguments.top_k) {
       case 1:
         return dots_of_vectors<Format, 1>(arguments, launcher);

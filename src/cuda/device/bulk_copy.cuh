@@ -15,7 +15,7 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
 struct BulkBarrier {
   uint64_t state;
 
-  /// By one thread, before the block's first __syncthreads(): `arrivals` calls of expect() end a phase.
+  /// By one thread, before the block's first __syncthreads(): `arrivals` calls of expect() or arrive() end a phase.
   __device__ __forceinline__ void start(uint32_t arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&state)), "r"(arrivals) : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -27,7 +27,11 @@ struct BulkBarrier {
                  : "memory");
   }
 
-  /// Until the phase of this parity (0, 1, 0, ...) is complete.
+  __device__ __forceinline__ void arrive() {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&state)) : "memory");
+  }
+
+  /// Until the phase of this parity (0, 1, 0, ...) is complete. Parity 1 of a new barrier counts as complete.
   __device__ __forceinline__ void wait(uint32_t parity) {
     uint32_t done = 0;
     while (done == 0)
@@ -39,33 +43,12 @@ struct BulkBarrier {
   }
 };
 
-/// shared <- global; addresses and bytes are multiples of 16. What is read is not wanted again: it leaves the
-/// second-level cache first, so that it does not drive out what was written.
+/// shared <- global; addresses and bytes are multiples of 16.
 __device__ __forceinline__ void bulk_load(void* shared, const void* global, uint32_t bytes, BulkBarrier& barrier) {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
-          "r"(shared_address(shared)),
-      "l"(global), "r"(bytes), "r"(shared_address(&barrier.state)), "l"(policy)
-      : "memory");
-}
-
-/// global <- shared, in the thread's current group.
-__device__ __forceinline__ void bulk_store(void* global, const void* shared, uint32_t bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global), "r"(shared_address(shared)),
-               "r"(bytes)
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(shared)),
+               "l"(global), "r"(bytes), "r"(shared_address(&barrier.state))
                : "memory");
-}
-
-/// Until the thread's bulk stores have read shared memory.
-__device__ __forceinline__ void bulk_stores_read() {
-  asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;" ::: "memory");
-}
-
-/// Until the thread's bulk stores are done.
-__device__ __forceinline__ void bulk_stores_done() {
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 #endif

@@ -1,9 +1,10 @@
 // dw[a] = dot(y[row_of_assignment[a]], grad[a / top_k]) and, in the same pass, dy[row_of_assignment[a]] = w[a] *
-// grad[a / top_k]: a block per token, whose grad row is read once. The blocks after the token blocks zero dy's empty
-// rows. The order of a dot's sum is fixed: a thread's elements from the first on, then a butterfly over the warp, then
-// the warps in order.
+// grad[a / top_k]: a block per token, whose grad row is read once (few tokens: per four assignments). The blocks after
+// those zero dy's empty rows. The order of a dot's sum is fixed: a thread's elements from the first on, then a
+// butterfly over the warp, then the warps in order.
 #pragma once
 
+#include <climits>
 #include <cstdint>
 
 #include "cuda/device/assignments.cuh"
@@ -25,7 +26,7 @@ struct DotArguments {
   const void* weights;  // null: dy's rows are copies
   void* dw;
   EmptyRows dy;  // rows null: only dots
-  int64_t first_token, token_blocks;
+  int64_t first_block, token_blocks;
 };
 
 __device__ __forceinline__ float multiply_add(float a, float b, float sum) {
@@ -86,81 +87,104 @@ __device__ __forceinline__ void add_dot(V vector, V grad, typename Format::Real&
   for (int i = 0; i < kElementsOf<Format, V>; ++i) dot = multiply_add(a[i], b[i], dot);
 }
 
-/// A thread's part of kRows rows of y: vectors first + j * step of a row of p.vectors. Rows of -1 are skipped.
+/// A thread's part of a row: vectors `offset` bytes into it and then `step` vectors apart, while their number times
+/// `step` is below `left`.
+struct RowPart {
+  int64_t offset;
+  int left, step;
+
+  __device__ __forceinline__ RowPart(int64_t first, int64_t vectors, int vector_bytes)
+      : offset(first * vector_bytes),
+        left(static_cast<int>(min(vectors - first, int64_t{INT_MAX}))),
+        step(static_cast<int>(blockDim.x)) {}
+};
+
+/// kRows rows of y, kVectors vectors of each. rows, weights and dots: kRows of them from those pointers on; rows of -1
+/// are skipped.
 template <class Format, class Access, int kRows, int kVectors>
 struct Turn {
   using V = typename Access::Vector;
   using Real = typename Format::Real;
   static constexpr int kBytes = static_cast<int>(sizeof(V));
 
-  static __device__ __forceinline__ void load_row(const DotArguments& p, const char* row, int64_t first, int64_t step,
+  static __device__ __forceinline__ void load_row(const char* row, const RowPart& part, bool wanted,
                                                   V (&vectors)[kVectors]) {
 #pragma unroll
     for (int j = 0; j < kVectors; ++j)
-      vectors[j] = Access::load_if(first + j * step < p.vectors, row + (first + j * step) * kBytes);
+      vectors[j] = Access::load_if(wanted && j * part.step < part.left, row + part.offset + j * part.step * kBytes);
   }
 
-  /// rows, weights and dots: kRows of them from those pointers on. The branches around single vectors, which a whole
-  /// warp mostly takes alike, keep the compiler from unpacking all of them at once: that would take 10 registers more.
-  static __device__ __forceinline__ void run(const DotArguments& p, const V (&grad)[kVectors], int64_t first,
-                                             int64_t step, const int32_t* rows, const Real* weights, Real* dots) {
-    V vectors[kRows][kVectors];
+  static __device__ __forceinline__ void load_rows(const DotArguments& p, const RowPart& part, const int32_t* rows,
+                                                   V (&vectors)[kRows][kVectors]) {
 #pragma unroll
-    for (int k = 0; k < kRows; ++k)
-      if (rows[k] >= 0) load_row(p, p.y + rows[k] * p.y_stride, first, step, vectors[k]);
+    for (int k = 0; k < kRows; ++k) load_row(p.y + rows[k] * p.y_stride, part, rows[k] >= 0, vectors[k]);
+  }
+
+  /// Dots of what was loaded, and dy. The branches around single vectors, which a whole warp mostly takes alike, keep
+  /// the compiler from unpacking all of them at once: that would take 10 registers more.
+  static __device__ __forceinline__ void use_rows(const DotArguments& p, const RowPart& part,
+                                                  const V (&vectors)[kRows][kVectors], const V (&grad)[kVectors],
+                                                  const int32_t* rows, const Real* weights, Real* dots) {
 #pragma unroll
     for (int k = 0; k < kRows; ++k) {
       if (rows[k] < 0) continue;
 #pragma unroll
       for (int j = 0; j < kVectors; ++j)
-        if (first + j * step < p.vectors) add_dot<Format>(vectors[k][j], grad[j], dots[k]);
+        if (j * part.step < part.left) add_dot<Format>(vectors[k][j], grad[j], dots[k]);
       if (p.dy.rows == nullptr) continue;
-      char* const to = p.dy.rows + rows[k] * p.dy.stride_bytes + first * kBytes;
+      char* const to = p.dy.rows + rows[k] * p.dy.stride_bytes + part.offset;
       if (p.weights == nullptr) {
 #pragma unroll
         for (int j = 0; j < kVectors; ++j)
-          if (first + j * step < p.vectors) Access::store(to + j * step * kBytes, grad[j]);
+          if (j * part.step < part.left) Access::store(to + j * part.step * kBytes, grad[j]);
       } else {
 #pragma unroll
         for (int j = 0; j < kVectors; ++j)
-          if (first + j * step < p.vectors) Access::store(to + j * step * kBytes, scale<Format>(grad[j], weights[k]));
+          if (j * part.step < part.left) Access::store(to + j * part.step * kBytes, scale<Format>(grad[j], weights[k]));
       }
     }
   }
 };
 
-/// The whole row at once: blockDim.x * kVectors >= p.vectors. The grad row stays in registers; kRows rows of y are
-/// loaded together. Shared memory: zero_rows_shared_bytes(), unless kFewTokens: then warps zero parts of rows.
-template <class Format, int kTopK, int kRows, int kVectors, int kMaxThreads, bool kFewTokens>
-__global__ void __launch_bounds__(kMaxThreads, 1) dot_token_kernel(const __grid_constant__ DotArguments p) {
+/// The whole row at once: blockDim.x * kVectors >= p.vectors. A block makes kCount assignments of a token, a divisor of
+/// top_k: all of them unless tokens are few. The grad row stays in registers; while kRows rows of y are used, the next
+/// kRows are loaded. Shared memory: zero_rows_shared_bytes(), unless kFewTokens: then warps zero parts of rows.
+template <class Format, int kCount, int kRows, int kVectors, int kMaxThreads, int kMinBlocks, bool kFewTokens>
+__global__ void __launch_bounds__(kMaxThreads, kMinBlocks) dot_token_kernel(const __grid_constant__ DotArguments p) {
   using Turns = Turn<Format, Whole<uint4>, kRows, kVectors>;
   using Real = typename Format::Real;
-  __shared__ Real sums[kMaxThreads / 32][kTopK];
+  __shared__ Real sums[kMaxThreads / 32][kCount];
   extern __shared__ int32_t tails[];
   let_next_start();
   wait_for_previous();
   if (blockIdx.x >= p.token_blocks) {
-    const int64_t worker = blockIdx.x - p.token_blocks;
+    const int64_t worker = blockIdx.x - p.token_blocks, workers = gridDim.x - p.token_blocks;
     if constexpr (kFewTokens)
-      zero_part_if_empty(p.dy, worker * (blockDim.x / 32) + threadIdx.x / 32);
+      zero_parts(p.dy, static_cast<uint32_t>(worker * (blockDim.x / 32) + threadIdx.x / 32),
+                 static_cast<uint32_t>(workers * (blockDim.x / 32)));
     else
-      zero_empty_rows(p.dy, worker, gridDim.x - p.token_blocks, tails);
+      zero_empty_rows<false>(p.dy, worker, workers, tails);
     return;
   }
-  const int64_t token = p.first_token + blockIdx.x, threads = blockDim.x;
-  const int64_t first[1] = {token * kTopK};
-  int32_t rows[kTopK];
-  Real weights[1][kTopK], dots[kTopK] = {};
+  const int64_t block = p.first_block + blockIdx.x;
+  const int64_t token = kFewTokens ? blockIdx.x * kCount / static_cast<uint32_t>(p.top_k) : block;
+  const int64_t first[1] = {block * kCount};
+  int32_t rows[kCount];
+  Real weights[1][kCount], dots[kCount] = {};
   load_run(p.row_of_assignment + first[0], rows);
   load_weights(p.weights, p.weight_type, first, weights);
   if (!none_kept(rows)) {
-    uint4 grad[kVectors];
-    Turns::load_row(p, p.grad + token * p.grad_stride, threadIdx.x, threads, grad);
+    const RowPart part(threadIdx.x, p.vectors, sizeof(uint4));
+    uint4 grad[kVectors], vectors[2][kRows][kVectors];
+    Turns::load_row(p.grad + token * p.grad_stride, part, true, grad);
+    Turns::load_rows(p, part, rows, vectors[0]);
 #pragma unroll
-    for (int k = 0; k < kTopK; k += kRows)
-      Turns::run(p, grad, threadIdx.x, threads, rows + k, weights[0] + k, dots + k);
+    for (int k = 0; k < kCount; k += kRows) {
+      if (k + kRows < kCount) Turns::load_rows(p, part, rows + k + kRows, vectors[(k / kRows + 1) % 2]);
+      Turns::use_rows(p, part, vectors[k / kRows % 2], grad, rows + k, weights[0] + k, dots + k);
+    }
   }
-  store_dots<kTopK>(p, dots, first[0], kTopK, sums);
+  store_dots<kCount>(p, dots, first[0], kCount, sums);
 }
 
 /// Vectors a thread and most threads of dot_any_kernel: small vectors need more of them in flight, in smaller blocks.
@@ -169,7 +193,7 @@ inline constexpr int kDotAnyVectors = sizeof(typename Access::Vector) == 16 ? 4 
 template <class Access>
 inline constexpr int kDotAnyThreads = sizeof(typename Access::Vector) == 16 ? 512 : 256;
 
-/// Any K, any length, any alignment: some rows of y at a time, the grad row read again for each time.
+/// Any K, any length: some rows of y at a time, the grad row read again for each time.
 template <class Format, class Access>
 __global__ void __launch_bounds__(kDotAnyThreads<Access>, 512 / kDotAnyThreads<Access>)
     dot_any_kernel(const __grid_constant__ DotArguments p) {
@@ -183,8 +207,8 @@ __global__ void __launch_bounds__(kDotAnyThreads<Access>, 512 / kDotAnyThreads<A
   let_next_start();
   wait_for_previous();
   if (blockIdx.x >= p.token_blocks)
-    return zero_empty_rows(p.dy, blockIdx.x - p.token_blocks, gridDim.x - p.token_blocks, tails);
-  const int64_t token = p.first_token + blockIdx.x, threads = blockDim.x;
+    return zero_empty_rows<false>(p.dy, blockIdx.x - p.token_blocks, gridDim.x - p.token_blocks, tails);
+  const int64_t token = p.first_block + blockIdx.x, threads = blockDim.x;
   const int64_t begin = token * p.top_k, end = begin + p.top_k;
   for (int64_t a = begin; a < end; a += kRows) {
     const int at = static_cast<int>((a - begin) % Staged::kCapacity);
@@ -198,9 +222,11 @@ __global__ void __launch_bounds__(kDotAnyThreads<Access>, 512 / kDotAnyThreads<A
     }
     if (!none_kept(rows))
       for (int64_t i = threadIdx.x; i < p.vectors; i += kVectors * threads) {
-        typename Access::Vector grad[kVectors];
-        Turns::load_row(p, p.grad + token * p.grad_stride, i, threads, grad);
-        Turns::run(p, grad, i, threads, rows, weights, dots);
+        const RowPart part(i, p.vectors, sizeof(typename Access::Vector));
+        typename Access::Vector grad[kVectors], vectors[kRows][kVectors];
+        Turns::load_row(p.grad + token * p.grad_stride, part, true, grad);
+        Turns::load_rows(p, part, rows, vectors);
+        Turns::use_rows(p, part, vectors, grad, rows, weights, dots);
       }
     store_dots<kRows>(p, dots, a, static_cast<int>(min(end - a, int64_t{kRows})), sums);
     __syncthreads();  // sums are free again

@@ -30,6 +30,9 @@ struct GatherGrid {
   int32_t rows_at_once;
 };
 
+/// Vectors of a row that a thread loads together, where the row stays in registers.
+inline constexpr int kVectorsPerThread = 4;
+
 struct NoWeight {};
 
 /// The row is copied as it is.

@@ -7,8 +7,6 @@
 
 namespace binmoe::cuda::device {
 
-inline constexpr int kVectorsPerThread = 4;
-
 /// grid.blocks: token blocks, of grid.rows_at_once tokens with grid.threads_per_row threads (full warps) each.
 /// Shared memory: zero_rows_shared_bytes().
 template <class Move, int kTopK>

@@ -22,7 +22,7 @@ constexpr int kWarp = 32;
 
 /// What a kernel before this one of the same operation wrote: read past the first-level cache.
 template <class Word>
-__device__ __forceinline__ Word load_shared_result(const Word* p) {
+__device__ __forceinline__ Word load_result(const Word* p) {
   Word v;
   if constexpr (sizeof(Word) == 8)
     asm volatile("ld.global.cg.u64 %0, [%1];" : "=l"(v) : "l"(p));
@@ -31,9 +31,20 @@ __device__ __forceinline__ Word load_shared_result(const Word* p) {
   return v;
 }
 
-__device__ __forceinline__ uint4 load_shared_result(const uint4* p) {
+__device__ __forceinline__ uint4 load_result(const uint4* p) {
   uint4 v;
   asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  return v;
+}
+
+/// The same for what a warp reads often.
+template <class Word>
+__device__ __forceinline__ Word load_cached(const Word* p) {
+  Word v;
+  if constexpr (sizeof(Word) == 8)
+    asm volatile("ld.global.u64 %0, [%1];" : "=l"(v) : "l"(p));
+  else
+    asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(p));
   return v;
 }
 
@@ -237,8 +248,8 @@ struct PairSource {
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
       const uint32_t position = first + static_cast<uint32_t>(i * kWarp);
-      items.assignment[i] = position < count ? load_shared_result(assignments + position) : kNoAssignment;
-      items.value[i] = position < count ? load_shared_result(values + position) : V{0};
+      items.assignment[i] = position < count ? load_result(assignments + position) : kNoAssignment;
+      items.value[i] = position < count ? load_result(values + position) : V{0};
     }
 #pragma unroll
     for (int i = 0; i < kItems; ++i)

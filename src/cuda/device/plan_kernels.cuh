@@ -22,20 +22,10 @@ struct Zeroed {
   }
 };
 
-/// Adds a thread's bad items to the block's status.
-template <int kItems, class Value>
-__device__ __forceinline__ void note_bad(const Items<kItems, Value>& items, TileStatus* block) {
-#pragma unroll
-  for (int i = 0; i < kItems; ++i) {
-    if (items.digit[i] != kOutOfRange) continue;
-    atomicAdd(&block->count, 1u);
-    atomicMin(&block->first, items.assignment[i]);
-  }
-}
-
-/// The histogram and the status of every tile.
+/// The histogram and the status of every tile. Several items a thread make small blocks, beside which those of the next
+/// kernel find room.
 template <int kItems, class Source>
-__global__ void __launch_bounds__(kMaxThreads, 1)
+__global__ void __launch_bounds__(kMaxThreads, blocks_per_sm(kMaxThreads, 2))
     count_kernel(const __grid_constant__ Source source, const __grid_constant__ Tiles tiles, uint32_t* histograms,
                  TileStatus* status, const __grid_constant__ Zeroed histograms_after,
                  const __grid_constant__ Zeroed expert_counts) {
@@ -97,7 +87,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     }
     partition.rank_in_warp(items.digit, rank);
     __syncthreads();
-    partition.scan_warps(!is_first);
+    partition.scan_chunk(is_first);
     if (is_first) {
       if constexpr (Source::kReadsInputs) {  // all the work above needs nothing but the inputs
         wait_for_previous();
@@ -161,7 +151,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   source.load(begin + threadIdx.x, own);  // a hit now
   partition.rank_in_warp(own.digit, rank);
   __syncthreads();
-  partition.scan_warps(false);
+  partition.scan_chunk(true);
   __syncthreads();
   const uint32_t items_in_all = partition.scan_bins();
   const int digit = own.digit[0];

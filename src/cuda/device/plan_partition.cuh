@@ -19,7 +19,7 @@ __host__ __device__ constexpr int row_words(int bins) {
   return (bins + 3) / 4 * 4;
 }
 
-/// Counts of a warp's row: rows 4 banks apart, so that four lanes of a bin, each in rows of its own, do not collide.
+/// Counts in a warp's row. Lanes of a bin, 8 rows apart, then are 8 banks apart and do not collide.
 __host__ __device__ constexpr int warp_row(int bins) {
   return (bins + 7) / 8 * 8 + 2;
 }
@@ -87,6 +87,7 @@ struct Partition {
 
   __device__ __forceinline__ void clear_own_counts() const {
     uint16_t* counts = own_counts();
+    __syncwarp();  // all lanes have read those of the chunk before
     for (int i = lane_id(); i < bins; i += kWarp) counts[i] = 0;
     __syncwarp();
   }
@@ -108,41 +109,55 @@ struct Partition {
     }
   }
 
-  /// warp_counts become sums over earlier warps, chunk_total over all; four lanes a bin, each a quarter of the warps.
-  /// `advance`: move next[] over the chunk before this one first.
-  __device__ __forceinline__ void scan_warps(bool advance) const {
-    constexpr int kLanesPerBin = 4, kMostWarps = kMaxThreads / kWarp / kLanesPerBin;
-    const int warps = static_cast<int>(blockDim.x / kWarp), share = (warps + kLanesPerBin - 1) / kLanesPerBin;
-    const int part = static_cast<int>(threadIdx.x % kLanesPerBin), first = part * share;
-    const int bins_at_once = static_cast<int>(blockDim.x / kLanesPerBin), row = warp_row(bins);
+  /// warp_counts become sums over earlier warps; one lane a bin calls through_bin(bin, items in all warps).
+  /// A lane scans 8 warps: 256 bins then take one step in a block of any size.
+  template <class Function>
+  __device__ __forceinline__ void scan_warps(const Function& through_bin) const {
+    constexpr int kRowsPerLane = 8;
+    const int warps = static_cast<int>(blockDim.x / kWarp), row = warp_row(bins);
+    const int log2_lanes = warps > 2 * kRowsPerLane ? 2 : warps > kRowsPerLane ? 1 : 0, lanes = 1 << log2_lanes;
+    const int part = static_cast<int>(threadIdx.x) & (lanes - 1), first = part * kRowsPerLane;
+    const int rows = min(kRowsPerLane, warps - first), bins_at_once = static_cast<int>(blockDim.x) >> log2_lanes;
 #pragma unroll 1
     for (int begin = 0; begin < bins; begin += bins_at_once) {
-      const int bin = begin + static_cast<int>(threadIdx.x / kLanesPerBin);
+      const int bin = begin + (static_cast<int>(threadIdx.x) >> log2_lanes);
       uint16_t* column = warp_counts + first * row + bin;
-      const int rows = bin < bins ? min(share, warps - first) : 0;
-      uint32_t counts[kMostWarps], sum = 0;
+      const bool active = bin < bins;
+      uint32_t counts[kRowsPerLane], sum = 0;
 #pragma unroll
-      for (int j = 0; j < kMostWarps; ++j) {
-        counts[j] = j < rows ? column[j * row] : 0;
+      for (int j = 0; j < kRowsPerLane; ++j) {
+        counts[j] = active && j < rows ? column[j * row] : 0;
         sum += counts[j];
       }
       uint32_t through = sum;  // this part and those before it
-#pragma unroll
-      for (int distance = 1; distance < kLanesPerBin; distance *= 2) {
-        const uint32_t other = __shfl_up_sync(kAllLanes, through, distance, kLanesPerBin);
+      for (int distance = 1; distance < lanes; distance *= 2) {
+        const uint32_t other = __shfl_up_sync(kAllLanes, through, distance, lanes);
         if (part >= distance) through += other;
       }
       uint32_t before = through - sum;
 #pragma unroll
-      for (int j = 0; j < kMostWarps; ++j) {
-        if (j < rows) column[j * row] = static_cast<uint16_t>(before);
+      for (int j = 0; j < kRowsPerLane; ++j) {
+        if (active && j < rows) column[j * row] = static_cast<uint16_t>(before);
         before += counts[j];
       }
-      if (part == kLanesPerBin - 1 && bin < bins) {
-        if (advance) next[bin] += chunk_total[bin];
-        chunk_total[bin] = through;
-      }
+      if (active && part == lanes - 1) through_bin(bin, through);
     }
+  }
+
+  /// For a chunk of several: next[] moves over the chunk before this one.
+  __device__ __forceinline__ void scan_chunk(bool is_first) const {
+    scan_warps([&](int bin, uint32_t items) {
+      if (!is_first) next[bin] += chunk_total[bin];
+      chunk_total[bin] = items;
+    });
+  }
+
+  /// For items that are all in this block.
+  __device__ __forceinline__ void scan_block() const {
+    scan_warps([&](int bin, uint32_t items) {
+      all[slot(bin)] = items;
+      earlier[slot(bin)] = 0;
+    });
   }
 
   /// Adds the histograms of all tiles to `all`, those of tiles before `tile` to `earlier`; four bins a thread.
@@ -155,7 +170,7 @@ struct Partition {
       const auto* column = reinterpret_cast<const uint4*>(tiles.histograms) + quad;
 #pragma unroll 4
       for (int t = first; t < tiles.tiles; t += step) {
-        const uint4 counts = load_shared_result(column + int64_t{t} * quads);
+        const uint4 counts = load_result(column + int64_t{t} * quads);
         const uint32_t keep = t < tile ? kAllLanes : 0;
         sums[0] += counts.x, sums[1] += counts.y, sums[2] += counts.z, sums[3] += counts.w;
         sums[4] += counts.x & keep, sums[5] += counts.y & keep, sums[6] += counts.z & keep, sums[7] += counts.w & keep;

@@ -13,6 +13,17 @@ struct TileStatus {
   uint32_t count, first;
 };
 
+/// Adds a thread's items that are out of range.
+template <int kItems, class Value>
+__device__ __forceinline__ void note_bad(const Items<kItems, Value>& items, TileStatus* status) {
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) {
+    if (items.digit[i] != kOutOfRange) continue;
+    atomicAdd(&status->count, 1u);
+    atomicMin(&status->first, items.assignment[i]);
+  }
+}
+
 /// Counts of experts for plans of more experts than one digit holds: level l counts runs of 32^l experts.
 struct ExpertCounts {
   uint32_t* counts;  // all levels, one after the other
@@ -34,14 +45,25 @@ struct ExpertCounts {
     for_levels([&](uint32_t* level, int shift, uint32_t) { atomicAdd(level + (expert >> shift), 1u); });
   }
 
-  /// Items of the experts before `expert` in its run of 32^levels; the same expert in all lanes of the warp.
-  __device__ __forceinline__ uint32_t before(uint32_t expert) const {
-    uint32_t sum = 0;
-    for_levels([&](uint32_t* level, int shift, uint32_t) {
-      const uint32_t index = expert >> shift, sibling = index % kWarp;
-      if (static_cast<uint32_t>(lane_id()) < sibling) sum += load_shared_result(level + (index - sibling) + lane_id());
+  /// before[i] = items of the experts before experts[i] in its run of 32^levels; the same experts in all lanes of the
+  /// warp. The loads of a level are in flight together.
+  template <int kExperts>
+  __device__ __forceinline__ void sum_before(const uint32_t (&experts)[kExperts], uint32_t (&before)[kExperts]) const {
+#pragma unroll
+    for (int i = 0; i < kExperts; ++i) before[i] = 0;
+    for_levels([&](uint32_t* level, int shift, uint32_t size) {
+      uint32_t counted[kExperts];
+#pragma unroll
+      for (int i = 0; i < kExperts; ++i) {
+        const uint32_t first = (experts[i] >> shift) / kWarp * kWarp;
+        counted[i] = load_result(level + min(first + static_cast<uint32_t>(lane_id()), size - 1));
+      }
+#pragma unroll
+      for (int i = 0; i < kExperts; ++i)
+        if (static_cast<uint32_t>(lane_id()) < (experts[i] >> shift) % kWarp) before[i] += counted[i];
     });
-    return __reduce_add_sync(kAllLanes, sum);
+#pragma unroll
+    for (int i = 0; i < kExperts; ++i) before[i] = __reduce_add_sync(kAllLanes, before[i]);
   }
 };
 
@@ -125,6 +147,14 @@ struct PlanOut {
     kept_per_expert[expert] = min(static_cast<int32_t>(count), expert_capacity);
   }
 
+  /// Bins are experts; by the first block.
+  __device__ __forceinline__ void put_all_counts(const Partition& partition) const {
+    if (blockIdx.x != 0) return;
+#pragma unroll 1
+    for (int e = static_cast<int>(threadIdx.x); e < partition.bins; e += static_cast<int>(blockDim.x))
+      put_counts(e, partition.start[e], partition.all[partition.slot(e)]);
+  }
+
   __device__ __forceinline__ void put_tail(uint32_t position) const {
     indices[position] = -1;
     bin_ids[position] = num_experts;
@@ -143,8 +173,8 @@ struct PlanOut {
       const int tile = i * kWarp + lane_id();
       if (tile >= tiles) continue;
       const auto* words = reinterpret_cast<const uint32_t*>(of_tiles + tile);
-      found.count += load_shared_result(words);
-      found.first = min(found.first, load_shared_result(words + 1));
+      found.count += load_result(words);
+      found.first = min(found.first, load_result(words + 1));
     }
     return found;
   }
@@ -189,10 +219,7 @@ struct PlanSink {
   __device__ __forceinline__ TileStatus load_status() const { return out.load_status(); }
 
   __device__ __forceinline__ void finish(const Partition& partition, TileStatus status) const {
-    if (blockIdx.x == 0)
-#pragma unroll 1
-      for (int e = static_cast<int>(threadIdx.x); e < partition.bins; e += static_cast<int>(blockDim.x))
-        out.put_counts(e, partition.start[e], partition.all[partition.slot(e)]);
+    out.put_all_counts(partition);
     out.put_status(status);
   }
 };
@@ -211,13 +238,20 @@ struct WidePlanSink {
 
   __device__ __forceinline__ void put(const Partition& partition, uint32_t assignment, int run, uint32_t position,
                                       uint32_t expert) const {
+    constexpr int kAtOnce = 8;
     uint32_t begin = 0;
-    for (int lane = 0; lane < kWarp; ++lane) {
-      if (__shfl_sync(kAllLanes, run, lane) < 0) continue;
-      const uint32_t before = counts.before(__shfl_sync(kAllLanes, expert, lane));
-      if (lane_id() == lane) begin = partition.start[run] + before;
+#pragma unroll 1
+    for (int first = 0; first < kWarp; first += kAtOnce) {
+      uint32_t experts[kAtOnce], before[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) experts[i] = __shfl_sync(kAllLanes, expert, first + i);
+      counts.sum_before(experts, before);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i)
+        if (lane_id() == first + i) begin = before[i];
     }
     if (run < 0) return;
+    begin += partition.start[run];
     out.indices[position] = static_cast<int32_t>(assignment);
     out.bin_ids[position] = static_cast<int32_t>(expert);
     out.row_of_assignment[assignment] = out.row(static_cast<int32_t>(expert), position - begin);
@@ -238,10 +272,12 @@ struct WidePlanSink {
     for (int64_t first = (int64_t{blockIdx.x} * (blockDim.x / kWarp) + warp_id()) * kWarp; first < out.num_experts;
          first += warps * kWarp) {
       const int64_t expert = first + lane_id();
-      const uint32_t count = expert < out.num_experts ? load_shared_result(counts.counts + expert) : 0;
-      const uint32_t before =
-          partition.start[first >> shift] + counts.before(static_cast<uint32_t>(first)) + inclusive_scan(count) - count;
-      if (expert < out.num_experts) out.put_counts(static_cast<int32_t>(expert), before, count);
+      const uint32_t count = expert < out.num_experts ? load_result(counts.counts + expert) : 0;
+      const uint32_t first_expert[1] = {static_cast<uint32_t>(first)};
+      uint32_t before[1];
+      counts.sum_before(first_expert, before);
+      const uint32_t begin = partition.start[first >> shift] + before[0] + inclusive_scan(count) - count;
+      if (expert < out.num_experts) out.put_counts(static_cast<int32_t>(expert), begin, count);
     }
     out.put_status(status);
   }

@@ -34,6 +34,90 @@ __device__ __forceinline__ void accumulate(V vector, typename Format::Real weigh
   for (int i = 0; i < kElementsOf<Format, V>; ++i) sum[i] = add(sum[i], multiply(weight, values[i]));
 }
 
+/// Blocks of the flat kernel on a multiprocessor, at least. K = 2: two registers fewer, and it is six of 256 threads.
+template <class Format, int kTopK>
+inline constexpr int kFlatBlocks = kTopK == 2 && sizeof(typename Format::Bits) < 8 ? 6 : 1;
+
+/// A thread makes kVectors vectors, one block apart, of out seen as one array. A dropped assignment loads nothing and
+/// adds 0 * 0 to a sum that is never -0: no branch stands between the loads.
+template <class Format, int kTopK, int kVectors>
+__global__ void __launch_bounds__(256, blocks_per_sm(256, kFlatBlocks<Format, kTopK>))
+    scatter_flat_kernel(const __grid_constant__ ScatterArguments p) {
+  using Real = typename Format::Real;
+  let_next_start();
+  wait_for_previous();
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * (blockDim.x * kVectors) + threadIdx.x;
+  int64_t token[kVectors], offset[kVectors], first[kVectors];
+#pragma unroll
+  for (int u = 0; u < kVectors; ++u) {
+    const int64_t at = min(begin + u * blockDim.x, p.all_vectors - 1);
+    token[u] = p.vectors_divisor.quotient(static_cast<uint32_t>(at));
+    offset[u] = (at - token[u] * p.vectors) * static_cast<int64_t>(sizeof(uint4));
+    first[u] = token[u] * kTopK;
+  }
+  int32_t rows[kVectors][kTopK];
+  Real weights[kVectors][kTopK];
+#pragma unroll
+  for (int u = 0; u < kVectors; ++u) load_run(p.row_of_assignment + first[u], rows[u]);
+  load_weights(p.weights, p.weight_type, first, weights);
+  uint4 vectors[kVectors][kTopK];
+#pragma unroll
+  for (int u = 0; u < kVectors; ++u)
+#pragma unroll
+    for (int k = 0; k < kTopK; ++k)
+      vectors[u][k] =
+          load_if(rows[u][k] >= 0, reinterpret_cast<const uint4*>(p.y + rows[u][k] * p.y_stride + offset[u]));
+#pragma unroll
+  for (int u = 0; u < kVectors; ++u) {
+    Real sum[kElementsOf<Format, uint4>] = {};
+#pragma unroll
+    for (int k = 0; k < kTopK; ++k) accumulate<Format>(vectors[u][k], rows[u][k] >= 0 ? weights[u][k] : Real{0}, sum);
+    if (begin + u * blockDim.x < p.all_vectors)
+      *reinterpret_cast<uint4*>(p.out + token[u] * p.out_stride + offset[u]) = pack<uint4, Format>(sum);
+  }
+}
+
+/// Blocks of 256 threads on a multiprocessor, at least: what leaves registers for the loads to be in flight together.
+template <class Format, int kTopK>
+inline constexpr int kTokenBlocks = sizeof(typename Format::Bits) == 8 ? 3
+                                    : kTopK == 4                       ? 8
+                                                                       : 4;
+
+/// A block makes a token's row, a vector a thread at a time. What is dropped is skipped by branches that the whole
+/// block takes alike, so skewed routings cost less, not more; a token without a kept row only writes zeros.
+template <class Format, int kTopK>
+__global__ void __launch_bounds__(256, blocks_per_sm(256, kTokenBlocks<Format, kTopK>))
+    scatter_token_kernel(const __grid_constant__ ScatterArguments p) {
+  using Real = typename Format::Real;
+  constexpr bool kWeightsFirst = kTopK == 4;  // K = 8 has no use for it, and tokens without a kept row end sooner
+  const int64_t token = blockIdx.x;
+  const int64_t first[1] = {token * kTopK};
+  const auto out = reinterpret_cast<uint4*>(p.out + token * p.out_stride);
+  let_next_start();
+  wait_for_previous();
+  int32_t rows[kTopK];
+  Real weights[1][kTopK];
+  load_run(p.row_of_assignment + first[0], rows);
+  if constexpr (kWeightsFirst) load_weights(p.weights, p.weight_type, first, weights);
+  if (none_kept(rows)) {
+#pragma unroll 4
+    for (int64_t i = threadIdx.x; i < p.vectors; i += blockDim.x) out[i] = uint4{};
+    return;
+  }
+  if constexpr (!kWeightsFirst) load_weights(p.weights, p.weight_type, first, weights);
+  for (int64_t i = threadIdx.x; i < p.vectors; i += blockDim.x) {
+    uint4 vectors[kTopK];
+#pragma unroll
+    for (int k = 0; k < kTopK; ++k)
+      if (rows[k] >= 0) vectors[k] = load(reinterpret_cast<const uint4*>(p.y + rows[k] * p.y_stride) + i);
+    Real sum[kElementsOf<Format, uint4>] = {};
+#pragma unroll
+    for (int k = 0; k < kTopK; ++k)
+      if (rows[k] >= 0) accumulate<Format>(vectors[k], weights[0][k], sum);
+    out[i] = pack<uint4, Format>(sum);
+  }
+}
+
 /// vectors[u] = vector first + u * step of a row; +0 from the row's end on. first < end.
 template <class Access, int kVectors>
 __device__ __forceinline__ void load_vectors(const char* row, int64_t first, int64_t step, int64_t end,
@@ -45,87 +129,7 @@ __device__ __forceinline__ void load_vectors(const char* row, int64_t first, int
   }
 }
 
-/// A thread makes kVectors vectors, one block apart, of out seen as one array. A dropped assignment loads nothing and
-/// adds 0 * 0 to a sum that is never -0: no branch stands between the loads.
-template <class Format, class Access, int kTopK, int kVectors>
-__global__ void __launch_bounds__(256, 1) scatter_flat_kernel(const __grid_constant__ ScatterArguments p) {
-  using V = typename Access::Vector;
-  using Real = typename Format::Real;
-  let_next_start();
-  wait_for_previous();
-  const int64_t begin = static_cast<int64_t>(blockIdx.x) * (blockDim.x * kVectors) + threadIdx.x;
-  int64_t token[kVectors], offset[kVectors], first[kVectors];
-#pragma unroll
-  for (int u = 0; u < kVectors; ++u) {
-    const int64_t at = min(begin + u * blockDim.x, p.all_vectors - 1);
-    token[u] = p.vectors_divisor.quotient(static_cast<uint32_t>(at));
-    offset[u] = (at - token[u] * p.vectors) * static_cast<int64_t>(sizeof(V));
-    first[u] = token[u] * kTopK;
-  }
-  int32_t rows[kVectors][kTopK];
-  Real weights[kVectors][kTopK];
-#pragma unroll
-  for (int u = 0; u < kVectors; ++u) load_run(p.row_of_assignment + first[u], rows[u]);
-  load_weights(p.weights, p.weight_type, first, weights);
-  V vectors[kVectors][kTopK];
-#pragma unroll
-  for (int u = 0; u < kVectors; ++u)
-#pragma unroll
-    for (int k = 0; k < kTopK; ++k)
-      vectors[u][k] = Access::load_if(rows[u][k] >= 0, p.y + rows[u][k] * p.y_stride + offset[u]);
-#pragma unroll
-  for (int u = 0; u < kVectors; ++u) {
-    Real sum[kElementsOf<Format, V>] = {};
-#pragma unroll
-    for (int k = 0; k < kTopK; ++k) accumulate<Format>(vectors[u][k], rows[u][k] >= 0 ? weights[u][k] : Real{0}, sum);
-    if (begin + u * blockDim.x < p.all_vectors)
-      Access::store(p.out + token[u] * p.out_stride + offset[u], pack<V, Format>(sum));
-  }
-}
-
-/// Blocks of 256 threads on a multiprocessor, at least: what leaves registers for all loads to be in flight together.
-template <class Format>
-inline constexpr int kTokenBlocks = sizeof(typename Format::Real) == sizeof(double) ? 3 : 4;
-
-/// A block makes a token's row, kVectors vectors a thread at a time. What is dropped is skipped by branches that the
-/// whole block takes alike, so skewed routings cost less, not more; a token without a kept row only writes zeros.
-template <class Format, class Access, int kTopK, int kVectors>
-__global__ void __launch_bounds__(256, kTokenBlocks<Format>)
-    scatter_token_kernel(const __grid_constant__ ScatterArguments p) {
-  using V = typename Access::Vector;
-  using Real = typename Format::Real;
-  constexpr int kBytes = static_cast<int>(sizeof(V));
-  const int64_t token = blockIdx.x, threads = blockDim.x;
-  const int64_t first[1] = {token * kTopK};
-  char* const out = p.out + token * p.out_stride;
-  let_next_start();
-  wait_for_previous();
-  int32_t rows[kTopK];
-  Real weights[1][kTopK];
-  load_run(p.row_of_assignment + first[0], rows);
-  load_weights(p.weights, p.weight_type, first, weights);
-  if (none_kept(rows)) {
-#pragma unroll 4
-    for (int64_t i = threadIdx.x; i < p.vectors; i += threads) Access::store(out + i * kBytes, V{});
-    return;
-  }
-  for (int64_t i = threadIdx.x; i < p.vectors; i += kVectors * threads) {
-    V vectors[kTopK][kVectors];
-#pragma unroll
-    for (int k = 0; k < kTopK; ++k)
-      if (rows[k] >= 0) load_vectors<Access>(p.y + rows[k] * p.y_stride, i, threads, p.vectors, vectors[k]);
-#pragma unroll
-    for (int u = 0; u < kVectors; ++u) {
-      Real sum[kElementsOf<Format, V>] = {};
-#pragma unroll
-      for (int k = 0; k < kTopK; ++k)
-        if (rows[k] >= 0) accumulate<Format>(vectors[k][u], weights[0][k], sum);
-      if (i + u * threads < p.vectors) Access::store(out + (i + u * threads) * kBytes, pack<V, Format>(sum));
-    }
-  }
-}
-
-/// The same for any K, kGroup assignments at a time.
+/// A block makes a token's row for any K, kGroup assignments at a time.
 template <class Format, class Access, int kVectors>
 __global__ void __launch_bounds__(256, 1) scatter_any_kernel(const __grid_constant__ ScatterArguments p) {
   using V = typename Access::Vector;

@@ -19,9 +19,8 @@ struct EmptyRows {
 
 /// More experts than this are not scanned: every warp takes whole experts in turn.
 inline constexpr int kMaxScannedExperts = 4096;
-/// What a block zeroes at once: this many vectors of 16 bytes a thread, but at most so many bytes.
-inline constexpr int kZeroVectorsPerThread = 8;
-inline constexpr int kMaxZeroPiece = 65536;
+/// What a block zeroes at once, in whole rows: about so many bytes.
+inline constexpr int kZeroPiece = 32768;
 
 /// Shared memory that zero_empty_rows() needs, in bytes.
 constexpr size_t zero_rows_shared_bytes(int num_experts) {
@@ -35,7 +34,10 @@ constexpr int64_t zero_blocks(int sms, int64_t tensor_bytes) {
   return wanted < 16 * sms ? wanted : 16 * sms;
 }
 
-/// Zero [p, p + bytes), any alignment, by `threads` >= 16 threads.
+/// Zero [p, p + bytes), any alignment, by `threads` >= 16 threads. A warp's stores begin at multiples of 128 bytes:
+/// every sector that is written in part costs a read. kStreaming: stores are .cs; a gather is faster with them, a
+/// backward without.
+template <bool kStreaming = true>
 __device__ __forceinline__ void zero_stretch(char* p, int64_t bytes, int thread, int threads) {
   const int64_t to_aligned = static_cast<int64_t>(-reinterpret_cast<uintptr_t>(p) & 15);
   const int64_t head = to_aligned < bytes ? to_aligned : bytes;
@@ -44,8 +46,15 @@ __device__ __forceinline__ void zero_stretch(char* p, int64_t bytes, int thread,
   if (thread < tail) p[bytes - tail + thread] = 0;
   const auto vectors = reinterpret_cast<uint4*>(p + head);
   const int64_t count = (bytes - head) >> 4;
+  int64_t i = thread - static_cast<int>((reinterpret_cast<uintptr_t>(vectors) & 127) >> 4);
+  if (i < 0) i += threads;
 #pragma unroll 4
-  for (int64_t i = thread; i < count; i += threads) store_streaming(vectors + i, uint4{});
+  for (; i < count; i += threads) {
+    if constexpr (kStreaming)
+      store_streaming(vectors + i, uint4{});
+    else
+      vectors[i] = uint4{};
+  }
 }
 
 /// tails[e] = empty rows of experts 0..e. Called by all threads of the block; returns the sum.
@@ -81,10 +90,10 @@ __device__ __forceinline__ int32_t scan_tails(const EmptyRows& empty, int32_t* t
   return total;
 }
 
-/// The stretches that make up bytes [begin, end) of all empty rows, laid end to end.
-__device__ __forceinline__ void zero_piece(const EmptyRows& empty, const int32_t* tails, int64_t begin, int64_t end) {
+/// Rows [row, end) of all empty rows, counted through: one stretch an expert where rows are dense.
+template <bool kStreaming>
+__device__ __forceinline__ void zero_piece(const EmptyRows& empty, const int32_t* tails, int32_t row, int32_t end) {
   const bool dense = empty.stride_bytes == empty.row_bytes;
-  int64_t row = begin / empty.row_bytes;
   int expert = 0;
   for (int last = empty.num_experts - 1; expert < last;) {
     const int middle = (expert + last) / 2;
@@ -93,22 +102,21 @@ __device__ __forceinline__ void zero_piece(const EmptyRows& empty, const int32_t
     else
       expert = middle + 1;
   }
-  while (begin < end) {
+  while (row < end) {
     while (tails[expert] <= row) ++expert;
-    const int64_t limit = (dense ? tails[expert] : row + 1) * empty.row_bytes;
-    const int64_t stop = limit < end ? limit : end;
+    const int32_t stop = min(end, dense ? tails[expert] : row + 1);
     char* first = empty.rows + (empty.first_row(expert + 1) - tails[expert] + row) * empty.stride_bytes;
-    zero_stretch(first + (begin - row * empty.row_bytes), stop - begin, static_cast<int>(threadIdx.x),
-                 static_cast<int>(blockDim.x));
-    begin = stop;
-    row = dense ? tails[expert] : row + 1;
+    zero_stretch<kStreaming>(first, (stop - row) * empty.row_bytes, static_cast<int>(threadIdx.x),
+                             static_cast<int>(blockDim.x));
+    row = stop;
   }
 }
 
 /// Zero the empty rows, as worker (a block) `worker` of `workers`. Called by all threads of the block; blockDim.x is a
 /// multiple of 32. tails: zero_rows_shared_bytes() of shared memory. Not inlined: its registers are not the caller's.
+template <bool kStreaming = true>
 static __device__ __noinline__ void zero_empty_rows(const EmptyRows& empty, int64_t worker, int64_t workers,
-                                                    int32_t* tails) {
+                                                    int32_t* tails, int piece_bytes = kZeroPiece) {
   if (empty.num_experts > kMaxScannedExperts) {
     const int64_t warps = blockDim.x / 32;
 #pragma unroll 1
@@ -117,15 +125,17 @@ static __device__ __noinline__ void zero_empty_rows(const EmptyRows& empty, int6
       const bool dense = empty.stride_bytes == empty.row_bytes;
       const int64_t rows_at_once = dense ? end - kept_end : 1;
       for (int64_t row = kept_end; row < end; row += rows_at_once)
-        zero_stretch(empty.rows + row * empty.stride_bytes, rows_at_once * empty.row_bytes,
-                     static_cast<int>(threadIdx.x % 32), 32);
+        zero_stretch<kStreaming>(empty.rows + row * empty.stride_bytes, rows_at_once * empty.row_bytes,
+                                 static_cast<int>(threadIdx.x % 32), 32);
     }
     return;
   }
-  const int64_t bytes = scan_tails(empty, tails) * empty.row_bytes;
-  const int64_t piece = min(static_cast<int>(blockDim.x) * kZeroVectorsPerThread * 16, kMaxZeroPiece);
-  for (int64_t begin = worker * piece; begin < bytes; begin += workers * piece)
-    zero_piece(empty, tails, begin, begin + piece < bytes ? begin + piece : bytes);
+  const int64_t count = scan_tails(empty, tails);
+  const int64_t piece = piece_bytes > empty.row_bytes ? piece_bytes / empty.row_bytes : 1;
+#pragma unroll 1
+  for (int64_t row = worker * piece; row < count; row += workers * piece)
+    zero_piece<kStreaming>(empty, tails, static_cast<int32_t>(row),
+                           static_cast<int32_t>(row + piece < count ? row + piece : count));
 }
 
 /// Parts of a row that zero_part_if_empty() takes: 2048 bytes each.
@@ -144,6 +154,25 @@ __device__ __forceinline__ void zero_part_if_empty(const EmptyRows& empty, uint3
   const int64_t begin = int64_t{item - row * parts} * 2048, rest = empty.row_bytes - begin;
   zero_stretch(empty.rows + row * empty.stride_bytes + begin, rest < 2048 ? rest : 2048,
                static_cast<int>(threadIdx.x % 32), 32);
+}
+
+/// Zero the parts of empty rows, worker (a warp) `worker` of `workers` taking every workers-th part: 32 of them are
+/// looked up at once. parts * rows + 32 * workers below 2^32.
+__device__ __forceinline__ void zero_parts(const EmptyRows& empty, uint32_t worker, uint32_t workers) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const auto parts = static_cast<uint32_t>(parts_of_row(empty.row_bytes));
+  const auto capacity = static_cast<uint32_t>(empty.expert_capacity);
+  const uint32_t items = parts * capacity * static_cast<uint32_t>(empty.num_experts);
+  for (uint32_t first = worker; first < items; first += 32 * workers) {
+    const uint32_t item = first + lane * workers, row = item / parts, expert = row / capacity;
+    const bool is_empty =
+        item < items && static_cast<int32_t>(row - expert * capacity) >= load(empty.kept_per_expert + expert);
+    for (uint32_t left = __ballot_sync(~0u, is_empty); left != 0; left &= left - 1) {
+      const uint32_t next = first + (__ffs(static_cast<int>(left)) - 1) * workers;
+      const int64_t begin = int64_t{next % parts} * 2048, rest = empty.row_bytes - begin;
+      zero_stretch(empty.rows + next / parts * empty.stride_bytes + begin, rest < 2048 ? rest : 2048, lane, 32);
+    }
+  }
 }
 
 }  // namespace binmoe::cuda::device

@@ -92,7 +92,11 @@ struct Device {
   }
   template <class T>
   std::vector<T> fetch(const T* array, int64_t count) const {
-    return array == nullptr ? std::vector<T>{} : binmoe::fetch(backend, resources, array, count);
+    try {
+      return array == nullptr ? std::vector<T>{} : binmoe::fetch(backend, resources, array, count);
+    } catch (const std::bad_alloc&) {
+      throw out_of_memory("check", static_cast<size_t>(count) * sizeof(T));
+    }
   }
 
   const Backend& backend;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 #include <sstream>
+#include <stdexcept>
 
 namespace test {
 namespace {
@@ -61,6 +62,7 @@ std::vector<Variant> make_variants() {
                            " threads=" + std::to_string(pool + 1),
                        setting, &backend, pools[pool].get()});
   }
+  if (out.empty()) throw std::runtime_error("BINMOE_TEST_BACKEND names no backend that runs here");
   return out;
 }
 

@@ -24,10 +24,10 @@ struct Result {
 
 /// A bound on one figure of a row.
 struct Target {
-  enum class Figure { share, us, captured_us } figure = Figure::share;
+  enum class Figure { share, us, behind_us } figure = Figure::share;
   double bound = 0;
   bool met(const Result& result) const;
-  std::string text() const;  ///< "share >= .93", "<= 9.0 us", "<= 8.3 us dependent"
+  std::string text() const;  ///< "share >= .93", "<= 9.0 us", "<= 8.3 us behind"
 };
 
 /// Those of a row; the relative ones (odd sizes, skew, policies) need their base among `before`.

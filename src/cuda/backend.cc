@@ -18,8 +18,7 @@ cudaStream_t stream_of(const Resources& resources) {
 }
 
 cuda::Launcher launcher(const char* operation, const Resources& resources) {
-  return {operation, stream_of(resources), cuda::current_device(operation), resources.workspace,
-          resources.workspace_bytes};
+  return {operation, stream_of(resources), cuda::current_device(operation), resources.workspace};
 }
 
 std::vector<BackendOption> options() {
@@ -143,7 +142,7 @@ constexpr BackendOperations kOperations = {
     .properties = properties,
 };
 
-/// Null when there is a device that the kernels were made for.
+/// Null when one of the devices is new enough; current_device() looks at the one in use.
 const char* reason_against() {
   static const std::string reason = []() -> std::string {
     int count = 0;
@@ -151,11 +150,13 @@ const char* reason_against() {
       cudaGetLastError();
       return std::string("cudaGetDeviceCount: ") + cudaGetErrorString(error);
     }
-    if (count == 0) return "there is no CUDA device";
-    int major = 0;
-    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess && major < 8)
-      return "the device is older than sm_80";
-    return "";
+    for (int device = 0; device < count; ++device) {
+      int major = 0;
+      if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+          major >= cuda::kOldestMajor)
+        return "";
+    }
+    return count == 0 ? "there is no CUDA device" : "every device is older than sm_80";
   }();
   return reason.empty() ? nullptr : reason.c_str();
 }

@@ -1,5 +1,7 @@
+#include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "binmoe/types.h"
@@ -14,9 +16,24 @@ Device read_device(const char* operation, int ordinal) {
     check(cudaDeviceGetAttribute(&value, which, ordinal), operation, "cudaDeviceGetAttribute");
     return value;
   };
-  return {ordinal, attribute(cudaDevAttrMultiProcessorCount), attribute(cudaDevAttrComputeCapabilityMajor),
+  const int major = attribute(cudaDevAttrComputeCapabilityMajor);
+  if (major < kOldestMajor) throw Error(ErrorKind::unsupported, operation, "the current device is older than sm_80");
+  return {ordinal, attribute(cudaDevAttrMultiProcessorCount), major,
           static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)),
           static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor))};
+}
+
+/// The limit belongs to the kernel, not to a launch: it is raised only, so that threads cannot take it from each other.
+cudaError_t allow_shared_memory(const void* kernel, int ordinal, size_t bytes) {
+  static std::mutex mutex;
+  static std::map<std::pair<const void*, int>, size_t> allowed;
+  const std::lock_guard lock(mutex);
+  size_t& limit = allowed[{kernel, ordinal}];
+  if (bytes <= limit) return cudaSuccess;
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  if (error == cudaSuccess) limit = bytes;
+  return error;
 }
 
 }  // namespace
@@ -24,8 +41,7 @@ Device read_device(const char* operation, int ordinal) {
 void check(cudaError_t error, const char* operation, const char* what) {
   if (error == cudaSuccess) return;
   cudaGetLastError();  // the next call must not report this one
-  throw Error(error == cudaErrorMemoryAllocation ? ErrorKind::out_of_memory : ErrorKind::device, operation,
-              std::string(what) + ": " + cudaGetErrorString(error));
+  throw Error(ErrorKind::device, operation, std::string(what) + ": " + cudaGetErrorString(error));
 }
 
 const Device& current_device(const char* operation) {
@@ -45,8 +61,7 @@ void Launcher::launch_kernel(const char* name, const void* kernel, int64_t block
   constexpr size_t kAlwaysAllowed = 48 * 1024;
   const std::string what = std::string("launching ") + name;
   if (shared_bytes > kAlwaysAllowed)
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)),
-          operation, what.c_str());
+    check(allow_shared_memory(kernel, device.ordinal, shared_bytes), operation, what.c_str());
   cudaLaunchAttribute dependent = {};
   dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   dependent.val.programmaticStreamSerializationAllowed = 1;

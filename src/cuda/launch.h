@@ -8,6 +8,8 @@
 
 namespace binmoe::cuda {
 
+constexpr int kOldestMajor = 8;  ///< compute capability
+
 /// What choosing a kernel depends on, of the current device.
 struct Device {
   int ordinal;
@@ -16,6 +18,7 @@ struct Device {
   size_t shared_per_block;  ///< at most, in dynamic shared memory
   size_t shared_per_sm;
 };
+/// Throws binmoe::Error when it is older than the kernels were made for.
 const Device& current_device(const char* operation);
 
 /// Throws binmoe::Error: "[operation] what: the driver's text".
@@ -26,7 +29,6 @@ struct Launcher {
   cudaStream_t stream;
   const Device& device;
   void* workspace;
-  size_t workspace_bytes;
 
   /// `kernel` calls wait_for_previous() (device/launch.cuh) before it touches memory. blocks < 2^31.
   template <class... Parameters>

@@ -19,6 +19,10 @@ std::vector<Case> small_cases() {
     out.push_back({.sizes = {33, 4, 5, 20}, .hidden = 128, .row_type = type});
     out.push_back({.sizes = {33, 4, 5, 20}, .hidden = 33, .row_type = type, .gap = 3, .offset_bytes = size_of(type)});
   }
+  // Many tokens: the kernels of large batches, with rows of 32 and 64 bytes.
+  for (const int32_t top_k : {1, 2, 4, 8, 9})
+    out.push_back({.sizes = {2200, top_k, 16, 130 * top_k}, .hidden = 16, .row_type = DType::bf16});
+  out.push_back({.sizes = {1100, 8, 16, 600}, .hidden = 16, .row_type = DType::f32});
   out.push_back({.sizes = {5, 8, 1100, 2}, .hidden = 16, .row_type = DType::bf16});
   out.push_back({.sizes = {300, 2, 3, 70}, .hidden = 8, .id_type = IdType::i64, .policy = DropPolicy::choice_order});
   out.push_back({.sizes = {300, 4, 7, 70},

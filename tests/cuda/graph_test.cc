@@ -65,6 +65,8 @@ class TrainingStep {
 /// One of each way through the kernels: few and many tokens, one choice, two, more; more experts than a block counts.
 const Case kCases[] = {
     {.sizes = {64, 8, 32, 24}, .hidden = 512, .row_type = DType::bf16},
+    {.sizes = {1200, 8, 32, 330}, .hidden = 128, .row_type = DType::bf16},
+    {.sizes = {2300, 1, 16, 150}, .hidden = 144, .row_type = DType::bf16},
     {.sizes = {700, 1, 16, 50}, .hidden = 264, .row_type = DType::bf16},
     {.sizes = {700, 2, 16, 90}, .hidden = 264, .row_type = DType::bf16, .policy = DropPolicy::choice_order},
     {.sizes = {5000, 4, 64, 330}, .hidden = 72, .row_type = DType::f16, .policy = DropPolicy::by_weight},

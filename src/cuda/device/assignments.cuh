@@ -39,15 +39,10 @@ template <class Bits, int kCount>
 __device__ __forceinline__ void load_run(const Bits* p, Bits (&values)[kCount]) {
   using V = typename RunVector<run_vector_bytes(kCount * static_cast<int>(sizeof(Bits)))>::Type;
   constexpr int kPerVector = static_cast<int>(sizeof(V) / sizeof(Bits));
-  if constexpr (kPerVector == 0) {  // one f64
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) values[i] = load(p + i);
-  } else {
-#pragma unroll
-    for (int i = 0; i < kCount / kPerVector; ++i) {
-      const V vector = load(reinterpret_cast<const V*>(p) + i);
-      memcpy(values + i * kPerVector, &vector, sizeof(V));
-    }
+  for (int i = 0; i < kCount / kPerVector; ++i) {
+    const V vector = load(reinterpret_cast<const V*>(p) + i);
+    memcpy(values + i * kPerVector, &vector, sizeof(V));
   }
 }
 

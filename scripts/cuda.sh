@@ -2,7 +2,7 @@
 # The cuda backend on a machine with a GPU. Runs the programs of build/cuda/bin if they are there (built elsewhere,
 # carried here: they are statically linked), else builds them; parts whose packages are missing are left out, since the
 # library needs none of them. Results: ${OUT:-build/cuda-results}.
-#   cuda.sh test [device] [suite] [sanitizers] [python]   all four when none is named
+#   cuda.sh test [device] [suite] [sanitizers] [python]   all four when none is named; what a named one lacks is a failure
 #   cuda.sh bench [ARGUMENTS of bench_cuda]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -37,14 +37,18 @@ test_device() { run cuda_test "$bin/cuda_test"; }  # arrays in device memory
 
 test_suite() {  # every backend's suite, on this one alone; it copies host arrays in and out
   for program in vectors sweep numeric plan check refusal property backend; do
-    if [[ -x $bin/${program}_test ]]; then run "$program" "$bin/${program}_test"; fi
+    if [[ -x $bin/${program}_test ]]; then
+      run "$program" "$bin/${program}_test"
+    else
+      not_run+=("${program}_test (not in $bin)")
+    fi
   done
 }
 
 test_sanitizers() {  # the small cases; initcheck: those that leave unwritten what must not be read
   for tool in memcheck racecheck initcheck synccheck; do
     if ! command -v compute-sanitizer >/dev/null; then
-      echo "== compute-sanitizer is not here: $tool was not run"
+      not_run+=("$tool (compute-sanitizer is not here)")
       continue
     fi
     local suites='Small.*:Unwritten.*'
@@ -65,7 +69,7 @@ install_python() {  # Highway's headers may have been carried to build/highway
 
 test_python() {  # tests that take a device, on this one
   if ! has_torch; then
-    echo "== torch with a GPU is not here: the Python package was not tested"
+    not_run+=("python (torch with a GPU is not here)")
     return 0
   fi
   install_python
@@ -76,7 +80,9 @@ test_python() {  # tests that take a device, on this one
 test_all() {
   [[ -x $bin/cuda_test ]] || build all
   export BINMOE_REQUIRE_CUDA=1 BINMOE_TEST_BACKEND=cuda
-  local failed=()
+  local failed=() not_run=()
+  local named=$#
+  ((named)) || set -- device suite sanitizers python
   for part in "$@"; do
     case $part in
       device | suite | sanitizers | python) "test_$part" ;;
@@ -87,7 +93,9 @@ test_all() {
     echo "failed: ${failed[*]}; logs in $results"
     return 1
   fi
-  echo "all passed; logs in $results"
+  for part in "${not_run[@]}"; do echo "not run: $part"; done
+  ((${#not_run[@]} == 0 || named == 0)) || return 1
+  echo "all that ran passed; logs in $results"
 }
 
 bench_all() {
@@ -106,9 +114,7 @@ bench_all() {
 
 case "${1:-}" in
   test)
-    shift
-    (($#)) || set -- device suite sanitizers python
-    test_all "$@"
+    test_all "${@:2}"
     ;;
   bench) bench_all "${@:2}" ;;
   *) usage ;;

@@ -4,7 +4,8 @@
 
 Needs torch_npu, triton-ascend and libbinmoe.so (cmake --preset release && cmake --build --preset release --target
 binmoe_shared). Every result is held against the library on the CPU: gather and scatter bit for bit, gradients of
-weights within hidden_size * 2^-24 * sum |y * grad|. Exit status: 0 all right, 1 something differs or failed, 2 no
+weights within hidden_size * 2^-24 * sum |y * grad|, +0 where a choice was dropped. The report is written after each
+result: what ends this program leaves what was found. Exit status: 0 all right, 1 something differs or failed, 2 no
 device.
 With --interpret the kernels run in Triton's interpreter on the CPU: that shows this program's logic, nothing of a
 device, and times nothing.
@@ -162,21 +163,21 @@ class Runner:
         yield "binned_scatter_backward", "", call, (want, bounds), (used + kept + plan.expert_rows) * row
 
     def bound_of(self, plan, y, grad):
-        """(dw in f64, the error allowed); exact +0 where nothing was kept. One choice at a time: f64 rows are large."""
+        """(dw in f64, the error allowed, where it must be +0). One choice at a time: f64 rows are large."""
         wide, sums, allowed = grad.double(), [], []
         for rows in plan.row_of_assignment.unbind(1):
             products = (y[rows.clamp(min=0).long()].double() * wide).masked_fill((rows < 0)[:, None], 0.0)
             sums.append(products.sum(-1))
             allowed.append(products.abs_().sum(-1) * y.shape[1] * 2.0**-24)
-        return self.torch.stack(sums, 1), self.torch.stack(allowed, 1)
+        return self.torch.stack(sums, 1), self.torch.stack(allowed, 1), plan.row_of_assignment < 0
 
     def fault(self, got, want, dtype):
         """Empty when it is right, else the first place that differs."""
         got = got.cpu()
         if isinstance(want, tuple):
-            value, allowed = want
+            value, allowed, is_dropped = want
             wrong = (got.double() - value).abs() > allowed
-            wrong |= got.isnan() & ~value.isnan()
+            wrong |= got.isnan() | (is_dropped & got.signbit())
         else:
             got, value = got.reshape(want.shape), want
             wrong = self.distance(got, want) > self.allowed_steps(dtype)
@@ -203,7 +204,17 @@ class Runner:
         return self.torch.where(bits < 0, lowest - bits, bits)
 
     def run(self, case, dtype, weighted):
-        for kernel, form, call, expected, minimum in self.jobs(case, dtype, weighted):
+        """Results, one a job; a problem that cannot be made ends with one that failed."""
+        jobs = self.jobs(case, dtype, weighted)
+        while True:
+            try:
+                job = next(jobs, None)
+            except Exception:
+                yield Result("the problem", case.name, dtype, weighted, "", False, traceback.format_exc(limit=-4))
+                return
+            if job is None:
+                return
+            kernel, form, call, expected, minimum = job
             result = Result(kernel, case.name, dtype, weighted, form, passed=False)
             try:
                 got = call()
@@ -255,6 +266,32 @@ def find_device(interpret):
     return ("npu", None) if torch.npu.is_available() else (None, "torch_npu finds no NPU")
 
 
+def copied(runner, report):
+    """Measure the copy; a failure is a result like any other."""
+    try:
+        report["device"] = runner.torch.npu.get_device_name()
+        report["copy_gb_s"] = runner.measure_copy()
+    except Exception:
+        yield Result("copy of the device's memory", "", "", False, "", False, traceback.format_exc(limit=-4))
+
+
+def results(runner, report, cases, small, dtypes):
+    """Every result, in order of size."""
+    if runner.device == "npu":
+        yield from copied(runner, report)
+    for case in cases:
+        for dtype in dtypes if case in small else ("bf16",):
+            for weighted in (False, True):
+                yield from runner.run(case, dtype, weighted)
+
+
+def write(report, path):
+    """In one step: what is there before is whole, or the new one is."""
+    unfinished = Path(f"{path}.part")
+    unfinished.write_text(json.dumps(report, indent=1) + "\n")
+    unfinished.replace(path)
+
+
 def main(arguments=None, small=SMALL, large=LARGE, dtypes=DTYPES):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="npu_report.json", help="where the report goes")
@@ -268,18 +305,18 @@ def main(arguments=None, small=SMALL, large=LARGE, dtypes=DTYPES):
         return 2
     is_real = device == "npu"
     runner = Runner(device, chosen.times if is_real else 0, grid=None if is_real else 7)
-    report = {"environment": environment(), "interpreted": not is_real, "device": "cpu", "results": []}
-    if is_real:
-        report["device"] = runner.torch.npu.get_device_name()
-        report["copy_gb_s"] = runner.measure_copy()
-    for case in small if chosen.small_only or not is_real else small + large:
-        for dtype in dtypes if case in small else ("bf16",):
-            for weighted in (False, True):
-                for result in runner.run(case, dtype, weighted):
-                    print(describe(result), flush=True)
-                    report["results"].append(asdict(result))
+    report = {"environment": environment(), "interpreted": not is_real, "device": "cpu"}
+    report |= {"complete": False, "results": []}
+    cases = small if chosen.small_only or not is_real else small + large
+    try:
+        for result in results(runner, report, cases, small, dtypes):
+            print(describe(result), flush=True)
+            report["results"].append(asdict(result))
+            write(report, chosen.out)
+        report["complete"] = True
+    finally:
+        write(report, chosen.out)
     failed = sum(not result["passed"] for result in report["results"])
-    Path(chosen.out).write_text(json.dumps(report, indent=1) + "\n")
     print(f"{len(report['results'])} calls, {failed} failed; the report is in {chosen.out}: please send it back")
     return 1 if failed else 0
 

@@ -43,9 +43,9 @@ const char* name_of(Order order);
 struct TileRequest {
   const Soc* soc = nullptr;
   Family family = Family::ascendc;
-  std::optional<RowCopy> row_copy;  ///< of a Triton gather in expert order; none: the cheaper one by the estimate
+  std::optional<RowCopy> row_copy;  ///< of a Triton gather in expert order, else not used; none: the cheaper
   Op op = Op::gather;
-  std::optional<Order> order;  ///< gather only; none: the faster one by the estimate
+  std::optional<Order> order;  ///< gather only; none: Ascend C the faster by the estimate, Triton token order
   DType rows = DType::bf16;  ///< f32, bf16 or f16; an unweighted Ascend C gather also bytes, hidden_size counting them
   std::optional<DType> weights;
   DType dw = DType::f32;

@@ -97,8 +97,9 @@ enum {
   BINMOE_ELEMENT_INSERT = 1,
   BINMOE_INDEX_SELECT = 2,
   BINMOE_ROW_COPY_BY_ESTIMATE = -1
-}; /* row_copy */
+}; /* row_copy: of a Triton gather in expert order, else not used */
 enum { BINMOE_OP_PLAN = 0, BINMOE_OP_GATHER, BINMOE_OP_SCATTER, BINMOE_OP_WGRAD, BINMOE_OP_SCATTER_BACKWARD };
+/* By the estimate: of Ascend C. The Triton family takes it for token order. */
 enum { BINMOE_ORDER_BY_ESTIMATE = -1, BINMOE_ORDER_TOKEN = 0, BINMOE_ORDER_EXPERT = 1 }; /* of a gather */
 enum { BINMOE_NO_WEIGHTS = -1, BINMOE_MAX_TILE_BUFFERS = 32 };
 

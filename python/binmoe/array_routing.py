@@ -1,10 +1,12 @@
 """Between routers and plans, on numpy arrays; binmoe.torch.routing is the same for tensors."""
 
+from operator import index
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from binmoe import _native
-from binmoe.arrays import Plan
+from binmoe.arrays import Plan, require_plan, weights_argument
 
 
 def expert_capacity(tokens: int, top_k: int, num_experts: int, factor: float, multiple: int = 1) -> int:
@@ -13,7 +15,7 @@ def expert_capacity(tokens: int, top_k: int, num_experts: int, factor: float, mu
     The factor is taken as its shortest decimal, so 1.1 x 10 is 11; T*K counts masked assignments too; 0 gives 0.
     Errors: factor negative or not finite; multiple < 1; a capacity with E*C >= 2^31.
     """
-    return _native.expert_capacity(float(factor), int(tokens), int(top_k), int(num_experts), int(multiple))
+    return _native.expert_capacity(float(factor), index(tokens), index(top_k), index(num_experts), index(multiple))
 
 
 def local_ids(ids: ArrayLike, first: int, count: int) -> np.ndarray:
@@ -24,7 +26,8 @@ def local_ids(ids: ArrayLike, first: int, count: int) -> np.ndarray:
     ids = np.asarray(ids)
     dtype = {np.dtype(np.uint8): np.int16, np.dtype(np.uint16): np.int32}.get(ids.dtype, ids.dtype)
     wide = ids.astype(np.int64)
-    return np.where((wide >= first) & (wide < first + count), wide - first, -1).astype(dtype)
+    local = wide - first
+    return np.where((wide >= first) & (local < count), local, -1).astype(dtype)
 
 
 def from_routing_map(routing_map: ArrayLike, probs: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
@@ -58,7 +61,8 @@ def renormalize(weights: ArrayLike, plan: Plan) -> np.ndarray:
     Returns the shape and dtype of weights: 0 for dropped and masked, all 0 when the sum is 0. Sum (in order of k) and
     quotient are taken in float32, those of float64 weights in float64.
     """
-    weights = np.asarray(weights)
+    require_plan("renormalize", plan)
+    _, weights = weights_argument("renormalize", "weights", np.asarray(weights), plan.sizes)
     step = np.float64 if weights.dtype == np.float64 else np.float32
     table = weights.reshape(plan.sizes.tokens, plan.sizes.top_k).astype(step)
     table = np.where(plan.row_of_assignment >= 0, table, step(0))

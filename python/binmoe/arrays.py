@@ -7,6 +7,8 @@ release the interpreter lock. Errors: TypeError for a type or dtype, ValueError 
 wrong.
 """
 
+from operator import index
+
 import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -117,7 +119,7 @@ class Plan:
         bin_ids = None if bin_ids is None else _map_input("bin_ids", bin_ids)
         if bin_ids is not None and len(bin_ids) != len(indices):
             raise ValueError(f"[plan_from_bins] bin_ids has {len(bin_ids)} entries, but indices has {len(indices)}")
-        made = Plan((int(num_tokens), int(top_k), len(bins), int(expert_capacity)))
+        made = Plan((index(num_tokens), index(top_k), len(bins), index(expert_capacity)))
         own = 0 if bin_ids is None else _address(bin_ids)
         count, num_experts = len(indices), len(bins)
         _native.plan_from_bins(_address(indices), own, count, _address(bins), num_experts, made._argument, _PLACE)
@@ -151,11 +153,11 @@ def plan(
         raise ValueError(f"[plan] expert_ids has {np.ndim(expert_ids)} dimensions, but must be [tokens, top_k]")
     if ids.dtype not in _IDS:
         raise TypeError(f"[plan] expert_ids has dtype {ids.dtype}, but must be int8 to int64, uint8 or uint16")
-    sizes = Sizes(*ids.shape, int(num_experts), int(expert_capacity))
+    sizes = Sizes(*ids.shape, index(num_experts), index(expert_capacity))
     made = Plan(sizes) if out is None else out
     if not isinstance(made, Plan) or made.sizes != sizes:
         raise ValueError(f"[plan] out is {made!r}, but must be a Plan of {sizes}")
-    priority, _held = _weights("plan", "weights", weights, sizes)
+    priority, _held = weights_argument("plan", "weights", weights, sizes)
     argument = (_address(ids), ids.size, _IDS[ids.dtype])
     _native.plan(argument, policy_code(policy), priority, made._argument, 0, 0, _PLACE)
     return made
@@ -171,8 +173,8 @@ def gather(x: ArrayLike, plan: Plan, weights: ArrayLike | None = None, *, out: n
     Cost: reads U*H, writes E*C*H elements (U: tokens with a kept row). Order: bit-identical on every backend.
     """
     x = _rows("gather", "x", x, 2)
-    y, target = _output("gather", "out", out, _expert_shape(plan, x), x.dtype)
-    w, _held = _weights("gather", "weights", weights, plan.sizes)
+    y, target = _output("gather", "out", out, _expert_shape("gather", plan, x), x.dtype)
+    w, _held = weights_argument("gather", "weights", weights, plan.sizes)
     _native.gather(plan._argument, _rows_argument(x), w, _rows_argument(y), _PLACE)
     return _deliver(y, target)
 
@@ -189,7 +191,7 @@ def scatter(y: ArrayLike, plan: Plan, weights: ArrayLike | None = None, *, out: 
     """
     y = _expert_rows("scatter", "y", y, plan)
     out, target = _output("scatter", "out", out, (plan.sizes.tokens, y.shape[2]), y.dtype)
-    w, _held = _weights("scatter", "weights", weights, plan.sizes)
+    w, _held = weights_argument("scatter", "weights", weights, plan.sizes)
     _native.scatter(plan._argument, _rows_argument(y), w, _rows_argument(out), _PLACE)
     return _deliver(out, target)
 
@@ -227,8 +229,8 @@ def scatter_backward(
     """
     grad = _rows("scatter_backward", "grad", grad, 2)
     own_dy, own_dw = (None, None) if out is None else out
-    dy, target = _output("scatter_backward", "dy", own_dy, _expert_shape(plan, grad), grad.dtype)
-    w, held = _weights("scatter_backward", "weights", weights, plan.sizes)
+    dy, target = _output("scatter_backward", "dy", own_dy, _expert_shape("scatter_backward", plan, grad), grad.dtype)
+    w, held = weights_argument("scatter_backward", "weights", weights, plan.sizes)
     y_argument, dw = _NO_ROWS, None
     if need_dw:
         y = _expert_rows("scatter_backward", "y", y, plan)
@@ -255,7 +257,7 @@ def gather_backward(
     dy = _expert_rows("gather_backward", "dy", dy, plan)
     own_dx, own_dw = (None, None) if out is None else out
     dx, target = _output("gather_backward", "dx", own_dx, (plan.sizes.tokens, dy.shape[2]), dy.dtype)
-    w, held = _weights("gather_backward", "weights", weights, plan.sizes)
+    w, held = weights_argument("gather_backward", "weights", weights, plan.sizes)
     x_argument, dw = _NO_ROWS, None
     if need_dw:
         x = _rows("gather_backward", "x", x, 2)
@@ -307,6 +309,7 @@ def _rows(operation, name, value, dimensions):
 
 
 def _expert_rows(operation, name, value, plan):
+    require_plan(operation, plan)
     array = _rows(operation, name, value, 3)
     _require_shape(operation, name, array.shape, (*plan.sizes[2:], array.shape[2]))
     if array.dtype not in _FLOATS:
@@ -314,7 +317,13 @@ def _expert_rows(operation, name, value, plan):
     return array
 
 
-def _expert_shape(plan, x):
+def require_plan(operation, plan):
+    if not isinstance(plan, Plan):
+        raise TypeError(f"[{operation}] plan is {type(plan).__name__}, but must be a binmoe.Plan")
+
+
+def _expert_shape(operation, plan, x):
+    require_plan(operation, plan)
     return (plan.sizes.num_experts, plan.sizes.expert_capacity, x.shape[1])
 
 
@@ -354,7 +363,7 @@ def _deliver(result, target):
     return target
 
 
-def _weights(operation, name, value, sizes):
+def weights_argument(operation, name, value, sizes):
     """(argument, the array that keeps its address alive)."""
     if value is None:
         return _ABSENT, None

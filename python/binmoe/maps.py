@@ -38,7 +38,7 @@ _BY_EXPERT = ("bins", "tokens_per_expert", "kept_per_expert")
 
 def map_length(tokens, top_k, num_experts):
     """Entries of the block; 0 for sizes that the library will refuse."""
-    if tokens * top_k >= 1 << 31 or not 1 <= num_experts < 1 << 31:
+    if min(tokens, top_k) < 0 or tokens * top_k >= 1 << 31 or not 1 <= num_experts < 1 << 31:
         return 0
     return 3 * tokens * top_k + 3 * num_experts
 

@@ -7,6 +7,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <string>
 #include <tuple>
 
 #include "binmoe/binmoe.h"
@@ -93,8 +94,14 @@ void run_plan(const ArrayArgument& ids, int policy, const ArrayArgument& priorit
 }
 
 size_t run_plan_workspace_bytes(const PlanArgument& out, int policy, int priority_type, const PlaceArgument& place) {
-  return plan_workspace_bytes(sizes_of("plan", out), static_cast<DropPolicy>(policy), static_cast<DType>(priority_type),
-                              context_of(place));
+  try {
+    return plan_workspace_bytes(sizes_of("plan", out), static_cast<DropPolicy>(policy),
+                                static_cast<DType>(priority_type), context_of(place));
+  } catch (const Error& error) {  // who calls binmoe.torch.plan has never heard of the other name
+    const std::string what = error.what();
+    const size_t prefix = std::string(error.operation()).size() + 3;  // "[operation] "
+    throw Error(error.kind(), "plan", what.substr(prefix));
+  }
 }
 
 void run_plan_from_bins(Address indices, Address bin_ids, int64_t count, Address bins, int64_t num_experts,

@@ -1,4 +1,7 @@
-"""Every test that takes `device` runs on the host, and on a GPU where torch finds one."""
+"""Every test that takes `device` runs on the host, and on a GPU where torch finds one.
+
+`cuda` is for tests of a GPU alone: their names hold the word too, since scripts/cuda.sh chooses with `-k cuda`.
+"""
 
 import os
 from pathlib import Path
@@ -13,11 +16,22 @@ settings.register_profile("binmoe", deadline=None, print_blob=True)
 settings.load_profile("binmoe")
 
 
-@pytest.fixture(params=["cpu", "cuda"], scope="session")
-def device(request):
+def _require_cuda():
     """BINMOE_REQUIRE_CUDA=1 makes a missing GPU a failure."""
-    if request.param == "cuda" and not torch.cuda.is_available():
+    if not torch.cuda.is_available():
         if os.environ.get("BINMOE_REQUIRE_CUDA") == "1":
             pytest.fail("BINMOE_REQUIRE_CUDA is set, but torch finds no GPU")
         pytest.skip("torch finds no GPU here")
+
+
+@pytest.fixture(scope="session")
+def cuda():
+    _require_cuda()
+    return "cuda"
+
+
+@pytest.fixture(params=["cpu", "cuda"], scope="session")
+def device(request):
+    if request.param == "cuda":
+        _require_cuda()
     return request.param

@@ -175,7 +175,27 @@ def test_what_is_refused_and_what_is_said():
     block = np.ones((12, 4))
     refuses(ValueError, "[gather] y overlaps x", binmoe.gather, block[:5], plan, out=block[4:10].reshape(3, 2, 4))
     refuses(TypeError, "bins has dtype float64", binmoe.Plan.from_bins, IDS[0], w[0], 2, 5, 2)
+    refuses(ValueError, "[plan_from_bins] tokens is -1", binmoe.Plan.from_bins, IDS[0], IDS[1], 2, -1, 2)
     refuses(ValueError, "bin_ids has 1 entries", binmoe.Plan.from_bins, IDS[0], IDS[1], 2, 5, 2, IDS[0, :1])
+
+
+def test_sizes_are_integers_and_plans_are_plans():
+    plan, x, y, w = binmoe.plan(IDS, np.int64(3), np.int32(2)), np.ones((5, 4)), np.ones((3, 2, 4)), np.ones((5, 2))
+    assert plan.sizes == (5, 2, 3, 2)
+    for sizes in ((3.0, 2), (3, 2.5)):
+        refuses(TypeError, "integer", binmoe.plan, IDS, *sizes)
+    for sizes in ((2.0, 5, 2), (2, 5.0, 2), (2, 5, 2.0)):
+        refuses(TypeError, "integer", binmoe.Plan.from_bins, IDS[0], IDS[1], *sizes)
+    for call, arrays in (
+        (binmoe.gather, (x,)),
+        (binmoe.scatter, (y,)),
+        (binmoe.wgrad, (y, x)),
+        (binmoe.scatter_backward, (y, x)),
+        (binmoe.gather_backward, (y, x)),
+        (binmoe.renormalize, (w,)),
+    ):
+        refuses(TypeError, f"[{call.__name__}] plan is tuple", call, *arrays, tuple(plan.sizes))
+    refuses(TypeError, "[wgrad] dw must be a numpy array", binmoe.wgrad, y, x, plan, out=[1])
 
 
 def test_a_damaged_plan_is_found_by_check():

@@ -2,11 +2,13 @@
 
 import gc
 import weakref
+from contextlib import nullcontext
 
 import binmoe.torch as bt
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 IDS = [[0, 1], [2, 0], [1, 0], [-1, 2], [0, 0]]  # expert 0 overflows at C = 2; one assignment is masked
@@ -210,3 +212,58 @@ def test_out_records_no_gradient_and_says_so(device):
         bt.scatter(y.detach(), plan, w, out=torch.empty_like(x))
     with torch.no_grad():
         assert torch.equal(bt.gather(x, plan, out=torch.empty_like(y)), bt.gather(x, plan))
+
+
+def out_calls(device):
+    """The name of each operation that takes out=: (call(out), what is written)."""
+    plan, other = small_plan(device), small_plan(device)
+    x, y, w = (tensor.detach() for tensor in operands(device))
+    ids = torch.tensor(IDS, device=device)
+    both = {"scatter_backward": lambda out: bt.scatter_backward(y, x, plan, w, out=out)}
+    both["gather_backward"] = lambda out: bt.gather_backward(y, x, plan, w, out=out)
+    return {
+        "plan": (lambda out: bt.plan(ids, 3, 2, out=other), (other.maps, other.status)),
+        "gather": (lambda out: bt.gather(x, plan, out=out[0]), (y.clone(),)),
+        "scatter": (lambda out: bt.scatter(y, plan, w, out=out[0]), (x.clone(),)),
+        "wgrad": (lambda out: bt.wgrad(y, x, plan, out=out[0]), (w.clone(),)),
+        "scatter_backward": (both["scatter_backward"], (y.clone(), w.clone())),
+        "gather_backward": (both["gather_backward"], (x.clone(), w.clone())),
+    }
+
+
+class Watcher(TorchDispatchMode):
+    """Under any mode the operations take torch's dispatcher, not the short way."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("way", [nullcontext, Watcher])
+@pytest.mark.parametrize("name", ["plan", "gather", "scatter", "wgrad", "scatter_backward", "gather_backward"])
+def test_what_out_overwrites_gets_a_new_version(device, name, way):
+    call, written = out_calls(device)[name]
+    versions = [tensor._version for tensor in written]
+    with way():
+        call(written)
+    assert all(tensor._version > before for tensor, before in zip(written, versions, strict=True))
+
+
+@pytest.mark.parametrize("way", [nullcontext, Watcher])
+def test_backward_refuses_what_out_has_overwritten(device, way):
+    plan, other = small_plan(device), small_plan(device)
+    x, y, _ = operands(device)
+    rows = y.detach().clone()
+    squares = (rows * y).sum()  # saves rows
+    moved = bt.gather(x, other).sum()  # saves the maps
+    with way(), torch.no_grad():
+        bt.gather(x, plan, out=rows)
+        bt.plan(torch.tensor(IDS, device=device), 3, 2, out=other)
+    for loss in (squares, moved):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
+def test_a_result_of_its_own_keeps_version_0(device):
+    plan = small_plan(device)
+    x, y, _ = (tensor.detach() for tensor in operands(device))
+    assert plan.maps._version == bt.gather(x, plan)._version == bt.scatter(y, plan)._version == 0

@@ -174,9 +174,8 @@ def test_a_dispatch_mode_sees_every_operation(device):
     assert seen.names == ("plan", "gather", "scatter")
 
 
+@pytest.mark.usefixtures("cuda")
 def test_a_cuda_graph_replays_with_new_ids():
-    if not torch.cuda.is_available():
-        pytest.skip("torch finds no GPU here")
     torch.manual_seed(0)
     ids = torch.randint(0, 8, (64, 2), device="cuda")
     x, w = torch.randn(64, 32, device="cuda"), torch.rand(64, 2, device="cuda")
@@ -195,9 +194,8 @@ def test_a_cuda_graph_replays_with_new_ids():
         assert torch.equal(out, step())
 
 
+@pytest.mark.usefixtures("cuda")
 def test_compiled_layers_run_in_cuda_graphs():
-    if not torch.cuda.is_available():
-        pytest.skip("torch finds no GPU here")
     torch.manual_seed(0)
     ids = torch.randint(0, 4, (64, 2), device="cuda")
     x, w = (torch.rand(64, n, device="cuda", requires_grad=True) for n in (32, 2))

@@ -95,9 +95,8 @@ def test_the_same_call_gives_the_same_bits_a_hundred_times(device):
         assert all(torch.equal(got, first) for got, first in zip(step(), want, strict=True))
 
 
-def test_two_streams_at_once():
-    if not torch.cuda.is_available():
-        pytest.skip("torch finds no GPU here")
+@pytest.mark.usefixtures("cuda")
+def test_two_cuda_streams_at_once():
     torch.manual_seed(0)
     batches = [(torch.randint(-1, 16, (900, 4), device="cuda"), torch.randn(900, 512, device="cuda")) for _ in range(2)]
 
@@ -116,9 +115,9 @@ def test_two_streams_at_once():
     assert all(torch.equal(got, wants[i % 2]) for i, got in enumerate(found))
 
 
-def test_offsets_past_2_to_the_31_elements():
-    if not torch.cuda.is_available():
-        pytest.skip("torch finds no GPU here; on the host the C++ long test does it")
+@pytest.mark.usefixtures("cuda")
+def test_offsets_past_2_to_the_31_elements_on_cuda():
+    """On the host the C++ long test does it."""
     num_experts, capacity, hidden = 2, 32769, 32768
     ids = torch.zeros(capacity, 1, dtype=torch.int32, device="cuda")
     ids[-1] = 1

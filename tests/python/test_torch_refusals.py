@@ -6,6 +6,8 @@ import binmoe.torch as bt
 import numpy as np
 import pytest
 import torch
+from binmoe import _native
+from binmoe.maps import HOST
 from torch.utils import _pytree as pytree
 
 IDS = [[0, 1], [2, 0], [1, 0], [-1, 2], [0, 0]]
@@ -34,9 +36,8 @@ def test_an_id_is_compared_in_its_own_width():
     assert bt.plan(torch.tensor([[255]], dtype=torch.uint8), 256, 1).kept_per_expert[255] == 1
 
 
-def test_an_id_out_of_range_on_a_gpu_counts_as_masked_and_check_tells():
-    if not torch.cuda.is_available():
-        pytest.skip("torch finds no GPU here")
+@pytest.mark.usefixtures("cuda")
+def test_an_id_out_of_range_on_cuda_counts_as_masked_and_check_tells():
     ids = torch.tensor(IDS, device="cuda")
     ids[3, 1], ids[4, 0] = 77, -5
     plan = bt.plan(ids, 3, 2)
@@ -64,6 +65,13 @@ def test_sizes_are_integers(device):
     refuses(TypeError, "integer", bt.plan, ids, 2.0, 2)
     refuses(TypeError, "integer", bt.plan, ids, 2, 2.5)
     assert bt.plan(ids, np.int64(2), np.int32(3)).sizes == (4, 2, 2, 3)
+
+
+def test_a_refused_workspace_speaks_of_the_plan():
+    """On a GPU it is asked for before the plan."""
+    for num_experts, capacity in ((0, 2), (2, -1)):
+        sizes = (0, 0, 4, 2, num_experts, capacity)
+        refuses(ValueError, "[plan] ", _native.plan_workspace_bytes, sizes, 0, 0, (HOST, 0))
 
 
 def test_policies_and_their_weights(device):
@@ -111,6 +119,7 @@ def test_dtypes_that_do_not_go_together(device, plan):
         plan,
         out=y.double(),
     )
+    refuses(TypeError, "[wgrad] out is list", bt.wgrad, y, x, plan, out=[1])
     refuses(TypeError, "[wgrad] dw has dtype torch.int32", bt.wgrad, y, x, plan, out=w.int())
     refuses(TypeError, "[gather] plan is tuple", bt.gather, x, tuple(plan.sizes))
     refuses(TypeError, "[gather] x is list", bt.gather, [1.0], plan)
@@ -149,6 +158,9 @@ def test_bins_from_elsewhere_are_checked_on_the_host():
     refuses_bins("[plan_from_bins] indices has 2 dimensions", indices=indices[None])
     refuses_bins("[plan_from_bins] bin_ids is [6] of torch.int32, but must be 7 contiguous", bin_ids=indices[:6])
     refuses(TypeError, "indices has dtype torch.float32", bt.Plan.from_bins, indices.float(), bins, 2, 4, 2)
+    refuses(ValueError, "[plan_from_bins] tokens is -1", bt.Plan.from_bins, indices, bins, 2, -1, 2)
+    refuses(TypeError, "integer", bt.Plan.from_bins, indices, bins, 2, 4.0, 2)
+    refuses(TypeError, "integer", bt.Plan.from_bins, indices, bins, 2, 4, 2.0)
 
 
 def test_a_plan_mapped_to_another_dtype_is_refused(device, plan):
@@ -164,9 +176,8 @@ def test_a_damaged_plan_is_found_by_check(device, plan):
     refuses(ValueError, "row_of_assignment[0] is 4", plan.check)
 
 
-def test_tensors_on_two_devices_are_refused():
-    if not torch.cuda.is_available():
-        pytest.skip("torch finds no GPU here")
+@pytest.mark.usefixtures("cuda")
+def test_tensors_on_the_host_and_on_cuda_are_refused_together():
     here, there = (bt.plan(torch.tensor(IDS, device=d), 3, 2) for d in ("cpu", "cuda"))
     x, y, w = torch.ones(5, 4), torch.ones(3, 2, 4), torch.ones(5, 2)
     refuses(ValueError, "is on the host, but another argument is on cuda:0", bt.gather, x.cuda(), here)

@@ -45,12 +45,32 @@ def test_expert_capacity_refuses(arguments):
         bt.expert_capacity(*arguments)
 
 
+def test_expert_capacity_takes_any_integer_and_no_float():
+    for module in (binmoe, bt):
+        assert module.expert_capacity(np.int64(10), np.int32(3), 7, 1.1, 4) == module.expert_capacity(10, 3, 7, 1.1, 4)
+        for arguments in ((10.0, 3, 7), (10, 3.0, 7), (10, 3, 7.0)):
+            with pytest.raises(TypeError, match="integer"):
+                module.expert_capacity(*arguments, 1.1)
+        with pytest.raises(ValueError, match=r"\[expert_capacity\]"):
+            module.expert_capacity(np.int64(1 << 40), 2, 3, 1.0)
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64])
 def test_local_ids_keep_one_ranks_experts(device, dtype):
     ids = torch.tensor([[0, 5], [3, 4], [6, 2]], device=device).to(dtype)
     local = bt.local_ids(ids, 3, 3)
     assert local.tolist() == [[-1, 2], [0, 1], [-1, -1]]
     assert local.dtype == (torch.int16 if dtype == torch.uint8 else dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32])
+def test_local_ids_of_the_last_experts_that_a_dtype_can_say(device, dtype):
+    """first + count is one more than the dtype can say."""
+    end = torch.iinfo(dtype).max + 1
+    ids = torch.tensor([[end - 28, end - 1], [end - 33, -1]], dtype=dtype, device=device)
+    local = bt.local_ids(ids, end - 32, 32)
+    assert local.dtype == dtype and local.tolist() == [[4, 31], [-1, -1]]
+    np.testing.assert_array_equal(binmoe.local_ids(ids.cpu().numpy(), end - 32, 32), local.cpu().numpy())
 
 
 def test_local_ids_leave_masked_ones_masked(device):
@@ -151,3 +171,16 @@ def test_renormalize_is_differentiable(device):
     w = torch.rand(3, 3, device=device, dtype=torch.float64) + 0.1
     assert torch.autograd.gradcheck(lambda w: bt.renormalize(w, plan), (w.requires_grad_(),))
     assert torch.autograd.gradgradcheck(lambda w: bt.renormalize(w, plan), (w,))
+
+
+def test_renormalize_refuses_weights_that_are_not_the_plans():
+    ids, w = torch.tensor([[0, 1], [1, 0], [1, -1]]), torch.rand(3, 2)
+    for module, plan, give in (
+        (bt, bt.plan(ids, 2, 2), lambda t: t),
+        (binmoe, binmoe.plan(ids.numpy(), 2, 2), to_array),
+    ):
+        for weights in (w.T.contiguous(), w[:2], w[..., None], w.reshape(-1)[:5]):
+            with pytest.raises(ValueError, match=r"\[renormalize\] weights has the shape"):
+                module.renormalize(give(weights), plan)
+        with pytest.raises(TypeError, match=r"\[renormalize\] weights has dtype"):
+            module.renormalize(give(w.int()), plan)

@@ -207,3 +207,11 @@ def test_the_unweighted_gather_copies_elements_of_any_type(device, dtype):
         contiguous = torch._neg_view(x.real.contiguous())
         assert contiguous.is_neg() and contiguous.is_contiguous()
         assert torch.equal(bt.gather(contiguous, bt.plan(ids, 2, 2)), -want.real)
+
+
+def test_a_plan_reads_ids_and_weights_through_the_negative_bit(device):
+    ids, w = torch.tensor([[0], [1], [0], [0]], device=device), torch.tensor([0.1, 0.2, 0.3, 0.4], device=device)
+    want = bt.plan(ids, 2, 2, "by_weight", w)
+    found = bt.plan(torch._neg_view(-ids), 2, 2, "by_weight", torch._neg_view(-w))
+    assert torch.equal(found.maps, want.maps)
+    assert not torch.equal(want.maps, bt.plan(ids, 2, 2, "by_weight", -w).maps)

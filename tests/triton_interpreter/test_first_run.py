@@ -40,7 +40,7 @@ def test_every_kernel_and_form_is_run_and_reported(first_run, tmp_path, capsys):
         "binned_scatter_backward",
     }
     assert all(r["passed"] and r["us"] is None for r in report["results"])
-    assert report["interpreted"] and report["environment"]["triton-ascend"]
+    assert report["complete"] and report["interpreted"] and report["environment"]["triton-ascend"]
     assert "28 calls, 0 failed" in capsys.readouterr().out
 
 
@@ -73,6 +73,49 @@ def test_a_kernel_that_raises_is_reported_and_the_others_run_on(first_run, tmp_p
     wrong = [r for r in report["results"] if not r["passed"]]
     assert code == 1 and {r["kernel"] for r in wrong} == {"binned_gather", "binned_gather_by_token"}
     assert all("no such instruction" in r["detail"] for r in wrong)
+
+
+def test_a_negative_zero_for_a_dropped_choice_is_a_fault(first_run, tmp_path, monkeypatch):
+    wgrad = launch.wgrad
+
+    def negative(*arguments, **settings):
+        dw = wgrad(*arguments, **settings)
+        return dw.masked_fill(arguments[0].row_of_assignment < 0, -0.0)
+
+    monkeypatch.setattr(launch, "wgrad", negative)
+    code, report = run(first_run, tmp_path, ("f32",))
+    wrong = {r["kernel"]: r["detail"] for r in report["results"] if not r["passed"]}
+    assert code == 1 and set(wrong) == {"binned_scatter_wgrad"}
+    assert ": -0.0, not 0.0" in wrong["binned_scatter_wgrad"]
+
+
+def test_a_problem_that_cannot_be_made_is_reported_and_the_others_run_on(first_run, tmp_path, monkeypatch):
+    problem = first_run.Runner.problem
+
+    def broken(self, case, dtype, weighted):
+        if dtype == "f32":
+            raise MemoryError("no room")
+        return problem(self, case, dtype, weighted)
+
+    monkeypatch.setattr(first_run.Runner, "problem", broken)
+    code, report = run(first_run, tmp_path, ("f32", "f16"))
+    wrong = [r for r in report["results"] if not r["passed"]]
+    assert code == 1 and len(report["results"]) == 2 + 2 * 7
+    assert [r["kernel"] for r in wrong] == 2 * ["the problem"] and all("no room" in r["detail"] for r in wrong)
+
+
+def test_what_ends_the_program_leaves_the_results_so_far(first_run, tmp_path, monkeypatch):
+    calls = []
+
+    def interrupted(*arguments, **settings):
+        calls.append(1)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launch, "scatter", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(first_run, tmp_path, ("f32",))
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert len(calls) == 1 and not report["complete"] and len(report["results"]) == len(first_run.FORMS)
 
 
 def test_timing_gives_bandwidth_and_a_share_of_the_copy(first_run):

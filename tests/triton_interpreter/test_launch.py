@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,14 @@ def test_tensors_elsewhere_are_refused(p):
             r"\[scatter_backward\] grad has 8 rows, but the plan was made for 9",
         ),
         (
+            lambda p: launch.gather_backward(p.plan, p.y, dw_dtype=torch.float32),
+            r"\[gather_backward\] dw_dtype is given, but x is None",
+        ),
+        (
+            lambda p: launch.scatter_backward(p.plan, None, p.grad, dw_dtype=torch.float32),
+            r"\[scatter_backward\] dw_dtype is given, but y is None",
+        ),
+        (
             lambda p: launch.gather(p.plan, p.x, out=torch.zeros(4, 3, 19)),
             r"\[4, 3, 19\] .* must be \[4, 3, 20\]",
         ),
@@ -104,6 +114,33 @@ def test_tensors_elsewhere_are_refused(p):
 def test_wrong_arguments_are_refused_with_their_values(p, change, text):
     with pytest.raises(ValueError, match=text):
         change(p)
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("order", ["token", "expert"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("indices", r"the plan's indices has 17 entries, but tokens \* top_k is 18"),
+        ("row_of_assignment", r"the plan's row_of_assignment has 16 entries, but tokens \* top_k is 18"),
+        ("bins", "the plan's bins has 3 entries, but num_experts is 4"),
+    ],
+)
+def test_maps_of_another_length_than_the_plan_says_are_refused(p, name, text, order, check):
+    plan = replace(p.plan, **{name: getattr(p.plan, name)[:-1]})
+    is_read = check or name == "bins" or (name == "indices") == (order == "expert")
+    with pytest.raises(ValueError, match=text) if is_read else nullcontext():
+        launch.gather(plan, p.x, options=launch.Options(check=check, order=order))
+
+
+def test_a_row_copy_without_an_order_means_expert_order(p, monkeypatch):
+    orders, constexprs = [], tiles.constexprs
+    monkeypatch.setattr(
+        tiles, "constexprs", lambda tile, **sizes: orders.append(tile.order) or constexprs(tile, **sizes)
+    )
+    for options in (launch.Options(), launch.Options(row_copy="indexed_load"), launch.Options(order="token")):
+        launch.gather(p.plan, p.x, options=options)
+    assert orders == ["token", "expert", "token"]
 
 
 def test_an_unsound_plan_is_refused_unless_the_caller_vouches_for_it(p):

@@ -1,5 +1,7 @@
 """The library by ctypes: where it is found, what it answers, how it refuses."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from binmoe.ascend import library
@@ -78,3 +80,26 @@ def test_a_tile_plan_that_cannot_be_is_refused(change, error, text):
     }
     with pytest.raises(error, match=text):
         library.tile_plan(**request | change)
+
+
+def test_weights_and_priorities_may_have_any_layout():
+    ids = torch.tensor([[0, 1], [0, 1], [0, -1]], dtype=torch.int32)
+    priority = torch.tensor([[3.0, 1.0, 2.0], [1.0, 2.0, 9.0]]).t()
+    plan = library.make_plan(ids, 2, 2, "by_weight", priority)
+    assert plan.row_of_assignment.tolist() == [[0, 3], [-1, 2], [1, -1]]  # each expert's larger ones first
+    x = torch.ones(3, 4)
+    assert torch.equal(library.gather(plan, x, priority), library.gather(plan, x, priority.contiguous()))
+
+
+def test_maps_of_another_length_or_dtype_are_refused():
+    plan = library.make_plan(torch.tensor([[0], [1]], dtype=torch.int32), 2, 1)
+    x = torch.ones(2, 4)
+    for bad in (plan.indices.long(), plan.indices.repeat(2)[::2]):
+        with pytest.raises(ValueError, match=r"indices is torch.int.*, but must be contiguous int32"):
+            library.gather(replace(plan, indices=bad), x)
+        with pytest.raises(ValueError, match=r"indices is torch.int.*, but must be contiguous int32"):
+            library.plan_from_bins(bad, plan.bins, 2, 1, 1)
+    with pytest.raises(ValueError, match="the plan's bins has 1 entries, but num_experts is 2"):
+        library.gather(replace(plan, bins=plan.bins[:1]), x)
+    with pytest.raises(ValueError, match="bin_ids has 1 entries, but indices has 2"):
+        library.plan_from_bins(plan.indices, plan.bins, 2, 1, 1, plan.bin_ids[:1])

@@ -116,7 +116,13 @@ def test_the_check_finds_every_kind_of_fault():
         ((torch.zeros((4, 1), dtype=torch.int32), 2, 2, "random"), "'random' is no drop policy"),
         ((torch.zeros((4, 1), dtype=torch.int32), 2, 2, "by_weight"), "by_weight needs weights"),
         ((torch.zeros((4, 1), dtype=torch.int32), 2, 2, "token_order", torch.ones(4, 1)), "does not use weights"),
-        ((torch.zeros((4, 1), dtype=torch.int32), 2, 2, "by_weight", torch.ones(3, 1)), "priority has 3 entries"),
+        (
+            (torch.zeros((4, 1), dtype=torch.int32), 2, 2, "by_weight", torch.ones(3, 1)),
+            r"shape \[3, 1\], but the ids have \[4, 1\]",
+        ),
+        ((torch.zeros((4, 2), dtype=torch.int32), 2, 2, "by_weight", torch.ones(2, 4)), r"priority has shape \[2, 4\]"),
+        ((torch.zeros(4, 1), 2, 2), "expert_ids are torch.float32, but must be integers"),
+        ((torch.zeros((4, 1), dtype=torch.bool), 2, 2), "expert_ids are torch.bool, but must be integers"),
     ],
 )
 def test_wrong_arguments_of_a_plan_are_refused_with_their_values(arguments, text):

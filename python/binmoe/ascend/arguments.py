@@ -3,6 +3,7 @@
 import torch
 
 ROW_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+MAP_DTYPES = (torch.int32, torch.int64)
 MOST_STRIDE = 2**31 // 64  # a tile's addresses are 32-bit beside its first row: at most 64 rows
 
 
@@ -47,8 +48,21 @@ def weights_vector(operation, weights, plan, rows):
     return weights.contiguous()
 
 
+def check_map(plan, name, operation="plan"):
+    """Refuse a map that is no tensor of integers, or not as long as the plan's sizes say. Errors: ValueError."""
+    values = getattr(plan, name)
+    by_expert = name in ("bins", "tokens_per_expert", "kept_per_expert")
+    length = plan.num_experts if by_expert else plan.tokens * plan.top_k
+    if values.numel() != length:
+        sizes = "num_experts" if by_expert else "tokens * top_k"
+        raise ValueError(f"[{operation}] the plan's {name} has {values.numel()} entries, but {sizes} is {length}")
+    if values.dtype not in MAP_DTYPES:
+        raise ValueError(f"[{operation}] the plan's {name} is {values.dtype}, but must be {_names(MAP_DTYPES)}")
+
+
 def map_of(plan, name, device):
-    """A map of the plan as int32 on the rows' device."""
+    """A map of the plan as int32 on the rows' device. Errors: ValueError."""
+    check_map(plan, name)
     return getattr(plan, name).to(device=device, dtype=torch.int32).contiguous()
 
 

@@ -11,9 +11,6 @@ from triton.runtime import interpreter
 
 from binmoe.ascend import rows
 
-# Launch options that only the compiler knows.
-COMPILER_OPTIONS = ("multibuffer", "unit_flag", "sync_solver", "enable_auto_bind_sub_block")
-
 
 def _integer(value):
     if isinstance(value, tl.constexpr):
@@ -112,6 +109,5 @@ def install():
     for function in (insert_slice, extract_slice, get_element):
         setattr(rows.extension, function.__name__, function)
     rows.index_library.index_select_simd = index_select_simd
-    interpreter.RESERVED_KWS.extend(COMPILER_OPTIONS)
     _patch_index()
     _patch_once()

@@ -28,8 +28,9 @@ class Options:
 
     check         look at the plan's maps before the launch and wait for the answer; False: the caller vouches for them
                   (an address stays inside its tensor either way)
-    order         of a gather: "token", "expert", or None for the faster one by the planner's estimate
+    order         of a gather: "token", "expert", or None: expert order when a row copy is named, else token order
     row_copy      of a gather in expert order: "element_insert", "indexed_load", "index_select", or None for the cheaper
+                  by the planner's estimate; not used in token order
     soc           name of the chip; None: the device's own
     num_programs  None: one a vector core
     tile          a library.TilePlan in place of the planner's
@@ -79,7 +80,7 @@ def _tile(op, plan, rows, hidden_size, soc, options, weights=None, dw=torch.floa
     return library.tile_plan(
         soc,
         op=op,
-        order=options.order if op == "gather" else None,
+        order=(options.order or (options.row_copy and "expert")) if op == "gather" else None,
         row_copy=options.row_copy,
         rows=rows,
         weights=None if weights is None else weights.dtype,
@@ -206,6 +207,8 @@ def scatter_backward(plan, y, grad, weights=None, *, dw_dtype=None, options=Opti
     if dw_dtype is None:
         return gather(plan, grad, weights, options=options), None
     name = "scatter_backward"
+    if y is None:
+        raise ValueError(f"[{name}] dw_dtype is given, but y is None: dw needs the rows that were scattered")
     y, grad = matrix(name, "y", y, plan.expert_rows), matrix(name, "grad", grad, plan.tokens)
     _same(name, y, grad)
     weights = weights_vector(name, weights, plan, y)
@@ -225,6 +228,8 @@ def scatter_backward(plan, y, grad, weights=None, *, dw_dtype=None, options=Opti
 
 def gather_backward(plan, dy, weights=None, x=None, *, dw_dtype=None, options=Options()):
     """Gradients of gather: dx = scatter(dy, weights), dw = wgrad(dy, x) when dw_dtype is given. Returns (dx, dw)."""
+    if dw_dtype is not None and x is None:
+        raise ValueError("[gather_backward] dw_dtype is given, but x is None: dw needs the rows that were gathered")
     dx = scatter(plan, dy, weights, options=options)
     return dx, None if dw_dtype is None else wgrad(plan, dy, x, dtype=dw_dtype, options=options)
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import torch
 
-from binmoe.ascend.routing import POLICIES, Plan, check_sizes
+from binmoe.ascend.arguments import check_map
+from binmoe.ascend.routing import ID_TYPES, POLICIES, Plan, check_sizes
 
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
-ID_TYPES = {t: i for i, t in enumerate((torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.int64))}
+ID_CODES = {dtype: code for code, dtype in enumerate(ID_TYPES)}
 FAMILIES = ("ascendc", "triton")
 ROW_COPIES = ("indexed_load", "element_insert", "index_select")
 OPS = ("plan", "gather", "scatter", "wgrad", "scatter_backward")
@@ -190,8 +191,11 @@ def tile_plan(
     dw=torch.float32,
     policy="token_order",
 ) -> TilePlan:
-    """The tile plan of a kernel. rows, weights (or None) and dw are torch dtypes; order and row_copy: a name, or None
-    for the cheaper one by the estimate. Errors: ValueError for a name; LibraryError for what the planner refuses."""
+    """The tile plan of a kernel. rows, weights (or None) and dw are torch dtypes.
+
+    order     of a gather; None: of the family "ascendc" the faster one by the estimate, of "triton" token order
+    row_copy  of a Triton gather in expert order, not used in token order; None: the cheaper one by the estimate
+    Errors: ValueError for a name; LibraryError for what the planner refuses."""
     request = TileRequest(
         soc=soc.encode(),
         family=_index(FAMILIES, family, "kernel family"),
@@ -235,11 +239,26 @@ def _rows(tensor):
 
 
 def _array(tensor, types=DTYPES):
-    return None if tensor is None else Array(tensor.data_ptr(), tensor.numel(), types[tensor.dtype])
+    """An input in any layout, or a contiguous output; None is an absent argument."""
+    if tensor is None:
+        return None
+    values = tensor.detach().contiguous()
+    array = Array(values.data_ptr(), values.numel(), types[values.dtype])
+    array.values = values  # a copy lives as long as what points at it
+    return array
+
+
+def _check_int32(name, tensor):
+    if tensor.dtype != torch.int32 or not tensor.is_contiguous():
+        raise ValueError(f"[plan] {name} is {tensor.dtype}, strides {tensor.stride()}, but must be contiguous int32")
 
 
 def _plan_arrays(plan):
+    """Errors: ValueError; maps of another length or dtype than the plan's, or not contiguous."""
     sizes = Sizes(plan.tokens, plan.top_k, plan.num_experts, plan.expert_capacity)
+    for name in PLAN_MAPS[:-1]:
+        check_map(plan, name)
+        _check_int32(name, getattr(plan, name))
     return PlanArrays(sizes, *(getattr(plan, name).data_ptr() for name in PLAN_MAPS[:-1]))
 
 
@@ -257,13 +276,18 @@ def make_plan(expert_ids, num_experts, expert_capacity, policy="token_order", pr
     ids = expert_ids.contiguous()
     plan = _empty_plan(*ids.shape, num_experts, expert_capacity)
     arrays, code = _plan_arrays(plan), _index(POLICIES, policy, "drop policy")
-    call("plan", _array(ids, ID_TYPES), code, _array(priority), arrays, _context(backend))
+    call("plan", _array(ids, ID_CODES), code, _array(priority), arrays, _context(backend))
     return plan
 
 
 def plan_from_bins(indices, bins, tokens, top_k, expert_capacity, bin_ids=None, backend=None) -> Plan:
-    """As binmoe.ascend.routing.plan_from_bins, by the library, with its checks."""
+    """As binmoe.ascend.routing.plan_from_bins, by the library, with its checks; contiguous int32 arrays alone."""
     plan = _empty_plan(tokens, top_k, bins.numel(), expert_capacity)
+    for name, tensor in (("indices", indices), ("bins", bins), ("bin_ids", bin_ids)):
+        if tensor is not None:
+            _check_int32(name, tensor)
+    if bin_ids is not None and bin_ids.numel() != indices.numel():
+        raise ValueError(f"[plan] bin_ids has {bin_ids.numel()} entries, but indices has {indices.numel()}")
     ids = None if bin_ids is None else bin_ids.data_ptr()
     given = Bins(indices.data_ptr(), ids, indices.numel(), bins.data_ptr(), bins.numel())
     call("plan_from_bins", given, _plan_arrays(plan), _context(backend))
@@ -292,12 +316,3 @@ def wgrad(plan, y, grad, dtype=torch.float32, backend=None):
     dw = torch.empty((plan.tokens, plan.top_k), dtype=dtype)
     call("wgrad", _plan_arrays(plan), _rows(y), _rows(grad), _array(dw), _context(backend))
     return dw
-
-
-def scatter_backward(plan, y, grad, weights=None, dw_dtype=torch.float32, backend=None):
-    """(dy, dw); dw is None when dw_dtype is, and y may be None then."""
-    dy = torch.empty((plan.expert_rows, grad.shape[-1]), dtype=grad.dtype)
-    dw = None if dw_dtype is None else torch.empty((plan.tokens, plan.top_k), dtype=dw_dtype)
-    views = (_rows(y), _rows(grad), _array(weights), _rows(dy), _array(dw))
-    call("scatter_backward", _plan_arrays(plan), *views, _context(backend))
-    return dy, dw

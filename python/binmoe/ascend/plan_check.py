@@ -3,6 +3,7 @@
 import torch
 
 from binmoe.ascend import library
+from binmoe.ascend.arguments import check_map
 
 
 def _is_sound(plan):
@@ -31,9 +32,11 @@ def _is_sound(plan):
 def check_plan(plan, operation="check"):
     """Refuse a plan that is not sound. Waits for the device.
 
-    Errors: library.LibraryError (code 2) with the check, position, value and limit; ValueError for ids out of range
-    when the plan was made, which it took as masked.
+    Errors: library.LibraryError (code 2) with the check, position, value and limit; ValueError for a map of another
+    length than the sizes say, and for ids out of range when the plan was made, which it took as masked.
     """
+    for name in library.PLAN_MAPS[:-1]:
+        check_map(plan, name, operation)
     if plan.status is not None:
         num_bad, position, value = plan.status.tolist()
         if num_bad > 0:

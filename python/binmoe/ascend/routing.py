@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 POLICIES = ("token_order", "choice_order", "by_weight")
+ID_TYPES = (torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.int64)
 LIMIT = 2**31  # maps are int32
 
 
@@ -81,14 +82,16 @@ def plan(expert_ids, num_experts, expert_capacity, policy="token_order", priorit
 
       expert_ids  [tokens, top_k] int8, uint8, int16, uint16, int32, int64; -1 is masked; an id out of [-1, num_experts)
                   counts as masked and is told in `status`
-      priority    [tokens, top_k] f32, f64, bf16, f16; for the policy by_weight, and only there
-    Errors: ValueError, before any work: shapes, sizes, the policy.
+      priority    [tokens, top_k] or [tokens * top_k] f32, f64, bf16, f16; for the policy by_weight, and only there
+    Errors: ValueError, before any work: shapes, dtypes, sizes, the policy.
     Cost: O(tokens * top_k + num_experts) memory; one to three sorts. Nothing waits for the device but what
     torch.bincount may.
     Order: the maps are the library's, in every policy.
     """
     if expert_ids.dim() != 2:
         raise ValueError(f"[plan] expert_ids has {expert_ids.dim()} dimensions, but must have 2: [tokens, top_k]")
+    if expert_ids.dtype not in ID_TYPES:
+        raise ValueError(f"[plan] expert_ids are {expert_ids.dtype}, but must be integers of 8 to 64 bits (no uint32)")
     tokens, top_k = expert_ids.shape
     check_sizes("plan", tokens, top_k, num_experts, expert_capacity)
     if policy not in POLICIES:
@@ -96,8 +99,8 @@ def plan(expert_ids, num_experts, expert_capacity, policy="token_order", priorit
     if (policy == "by_weight") != (priority is not None):
         needs = "needs" if priority is None else "does not use"
         raise ValueError(f"[plan] the policy {policy} {needs} weights")
-    if priority is not None and priority.numel() != tokens * top_k:
-        raise ValueError(f"[plan] priority has {priority.numel()} entries, but tokens * top_k is {tokens * top_k}")
+    if priority is not None and tuple(priority.shape) not in ((tokens, top_k), (tokens * top_k,)):
+        raise ValueError(f"[plan] priority has shape {list(priority.shape)}, but the ids have [{tokens}, {top_k}]")
 
     ids = expert_ids.reshape(-1).to(torch.int64)
     is_bad = (ids < -1) | (ids >= num_experts)

@@ -95,7 +95,7 @@ def zero_empty_rows(
     for unit in range(tl.program_id(0), num_experts * units, tl.num_programs(0)):
         expert = unit // units
         # Turned by the expert: else a program would meet the same unit, full or empty, of every expert.
-        unit_begin = (unit + expert) % units * SUB_BLOCK_SIZE
+        unit_begin = (unit % units + expert % units) % units * SUB_BLOCK_SIZE
         unit_end = unit_begin + tl.minimum(SUB_BLOCK_SIZE, expert_capacity - unit_begin)
         begin = tl.maximum(unit_begin, tl.load(bins + expert) - start_of(bins, expert))
         num_rows = unit_end - begin

@@ -6,6 +6,7 @@ return None for whatever is not ordinary; then the caller takes the operator, wh
 
 import torch
 from torch.autograd import forward_ad
+from torch.autograd.graph import increment_version
 
 from binmoe import _native
 from binmoe.maps import CUDA, HOST
@@ -67,8 +68,8 @@ def _is_ordinary(tensor, index, grad_enabled):
 
 def skips_dispatch(tensor, other=None):
     """May a kernel that checks its arguments itself, and whose results take no gradient, be called as it is?"""
-    known = type(tensor) in _PLAIN and (tensor.is_cpu or tensor.is_cuda)
-    return known and unobserved() and (other is None or type(other) in _PLAIN)
+    known = type(tensor) in _PLAIN and (tensor.is_cpu or tensor.is_cuda) and not tensor.is_neg()
+    return known and unobserved() and (other is None or (type(other) in _PLAIN and not other.is_neg()))
 
 
 def _weights(weights, tokens, top_k):
@@ -120,11 +121,14 @@ def _move(function, source, plan, weights, out, rank):
         w = _weights(weights, tokens, top_k) if _is_ordinary(weights, index, grad_enabled) else None
         if w is None:
             return None
+    result = out
     if out is None:
-        out = source.new_empty(out_shape)
+        result = source.new_empty(out_shape)
     elif not _is_ordinary(out, index, grad_enabled) or out.shape != out_shape or out.dtype is not source.dtype:
         return None
     rows = (source.data_ptr(), count, cols, cols, code, 0)
     plan_argument = (maps.data_ptr(), 0, tokens, top_k, num_experts, capacity)
-    function(plan_argument, rows, w, (out.data_ptr(), out_count, cols, cols, code, 0), place)
-    return out
+    function(plan_argument, rows, w, (result.data_ptr(), out_count, cols, cols, code, 0), place)
+    if out is not None:
+        increment_version(out)
+    return result

@@ -73,9 +73,9 @@ def wgrad(
     _require_tensors("wgrad", y=y, grad=grad)
     if out is None:
         return ops.wgrad(y, grad, plan.maps, *sizes, _gradient_dtype(y) if dtype is None else dtype)
+    _require_out("wgrad", "out", out, None, y, grad)
     if dtype not in (None, out.dtype):
         raise TypeError(f"[wgrad] out has dtype {out.dtype}, but dtype is {dtype}")
-    _require_out("wgrad", "out", out, None, y, grad)
     ops.wgrad_out(y, grad, plan.maps, *sizes, out)
     return out
 

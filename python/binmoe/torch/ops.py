@@ -1,10 +1,12 @@
 """The movers as torch operators: schema, kernels, fake and gradient of each stand together.
 
 A plan comes as its block of maps and its sizes. Every gradient is an operator again (scatter, gather and wgrad are
-linear in each argument), so gradients of any order exist. Saved is what the needed gradients read, nothing else.
+linear in each argument), so gradients of any order exist. Saved is what the needed gradients read, nothing else. What
+an operator overwrites gets a new version, so that a backward pass that had saved it refuses.
 """
 
 import torch
+from torch.autograd.graph import increment_version
 
 from binmoe.torch import native
 
@@ -43,6 +45,7 @@ def gather_kernel(x, maps, weights, *sizes):
 
 def _gather_out_kernel(x, maps, weights, tokens, top_k, num_experts, expert_capacity, out):
     native.gather_into(x, maps, weights, (tokens, top_k, num_experts, expert_capacity), out)
+    increment_version(out)
 
 
 def _gather_fake(x, maps, weights, tokens, top_k, num_experts, expert_capacity):
@@ -89,6 +92,7 @@ def scatter_kernel(y, maps, weights, *sizes):
 
 def _scatter_out_kernel(y, maps, weights, tokens, top_k, num_experts, expert_capacity, out):
     native.scatter_into(y, maps, weights, (tokens, top_k, num_experts, expert_capacity), out)
+    increment_version(out)
 
 
 def _scatter_fake(y, maps, weights, tokens, top_k, num_experts, expert_capacity):
@@ -140,6 +144,7 @@ def wgrad_kernel(y, grad, maps, tokens, top_k, num_experts, expert_capacity, dty
 
 def _wgrad_out_kernel(y, grad, maps, tokens, top_k, num_experts, expert_capacity, out):
     native.wgrad_into(y, grad, maps, (tokens, top_k, num_experts, expert_capacity), out)
+    increment_version(out)
 
 
 def _wgrad_fake(y, grad, maps, tokens, top_k, num_experts, expert_capacity, dtype):
@@ -190,6 +195,7 @@ def scatter_backward_kernel(y, grad, maps, weights, tokens, top_k, num_experts, 
 def _scatter_backward_out_kernel(y, grad, maps, weights, tokens, top_k, num_experts, expert_capacity, dy, dw):
     sizes = (tokens, top_k, num_experts, expert_capacity)
     native.scatter_backward_into(y, grad, maps, weights, sizes, dy, dw)
+    increment_version((dy, dw))
 
 
 def _scatter_backward_fake(y, grad, maps, weights, tokens, top_k, num_experts, expert_capacity, dtype):
@@ -243,6 +249,7 @@ differentiate("scatter_backward", _scatter_backward_setup, _scatter_backward_gra
 def _gather_backward_out_kernel(dy, x, maps, weights, tokens, top_k, num_experts, expert_capacity, dx, dw):
     sizes = (tokens, top_k, num_experts, expert_capacity)
     native.gather_backward_into(dy, x, maps, weights, sizes, dx, dw)
+    increment_version((dx, dw))
 
 
 gather_backward_out = operator(

@@ -4,6 +4,7 @@ from operator import index
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 from torch.utils import _pytree as pytree
 
 from binmoe.maps import Load, Sizes, load_of, map_length, map_range
@@ -98,6 +99,8 @@ class Plan:
         bin_ids  [N] any integer dtype; optional
         Errors: on the host the first fault that docs/errors.md knows; a GPU does not look: Plan.check does.
         """
+        if fast.unobserved():
+            top_k, num_tokens, expert_capacity = index(top_k), index(num_tokens), index(expert_capacity)
         indices, bins = _as_map("indices", indices), _as_map("bins", bins)
         bin_ids = None if bin_ids is None else _as_map("bin_ids", bin_ids)
         arguments = (indices, bin_ids, bins, num_tokens, top_k, expert_capacity)
@@ -197,6 +200,7 @@ def _plan_out_kernel(expert_ids, num_experts, expert_capacity, policy, weights, 
     sizes = (*expert_ids.shape, num_experts, expert_capacity)
     native.require_maps("plan", maps, status, sizes, expert_ids.get_device())
     native.plan_into(expert_ids, sizes, policy, weights, maps, status)
+    increment_version((maps, status))
 
 
 def _plan_fake(expert_ids, num_experts, expert_capacity, policy, weights):

@@ -2,11 +2,13 @@
 
 import math
 from fractions import Fraction
+from operator import index
 
 import torch
 from torch import Tensor
 
 from binmoe import _native
+from binmoe.torch import native
 from binmoe.torch.plans import Plan
 
 
@@ -24,8 +26,8 @@ def expert_capacity(tokens: int, top_k: int, num_experts: int, factor: float, mu
     Under torch.compile the tokens may be symbolic.
     Errors: factor negative or not finite; multiple < 1; a capacity with E*C >= 2^31.
     """
-    if not torch.compiler.is_compiling() and isinstance(tokens, int):
-        return _native.expert_capacity(float(factor), tokens, top_k, num_experts, multiple)
+    if not torch.compiler.is_compiling() and not isinstance(tokens, torch.SymInt):
+        return _native.expert_capacity(float(factor), index(tokens), index(top_k), index(num_experts), index(multiple))
     if not 0 <= factor < math.inf:
         raise ValueError(f"[expert_capacity] factor is {factor}, but must be finite and not negative")
     if multiple < 1:
@@ -43,7 +45,9 @@ def local_ids(ids: Tensor, first: int, count: int) -> Tensor:
     """
     if ids.dtype in _SIGNED:
         ids = ids.to(_SIGNED[ids.dtype])
-    return torch.where((ids >= first) & (ids < first + count), ids - first, -1)
+    wide = ids.long()  # first + count may be one more than the dtype of ids can say
+    local = wide - first
+    return torch.where((wide >= first) & (local < count), local, -1).to(ids.dtype)
 
 
 _SIGNED = {torch.uint8: torch.int16, torch.uint16: torch.int32}
@@ -81,12 +85,19 @@ def renormalize(weights: Tensor, plan: Plan) -> Tensor:
     Returns the shape and dtype of weights: 0 for dropped and masked, all 0 when the sum is 0. Sum (in order of k) and
     quotient are taken in float32, those of float64 weights in float64. Differentiable.
     """
+    native.require_float("renormalize", "weights", weights)
+    tokens, top_k = plan.tokens, plan.top_k
+    if weights.shape not in ((tokens, top_k), (tokens * top_k,)):
+        raise ValueError(
+            f"[renormalize] weights has the shape {list(weights.shape)}, but must have [{tokens}, {top_k}] "
+            f"or [{tokens * top_k}]"
+        )
     kept = plan.row_of_assignment >= 0
-    table = weights.reshape(plan.tokens, plan.top_k)
+    table = weights.reshape(tokens, top_k)
     step = torch.float64 if weights.dtype == torch.float64 else torch.float32
     table = torch.where(kept, table.to(step), 0)
-    total = table.new_zeros(plan.tokens)
-    for k in range(plan.top_k):
+    total = table.new_zeros(tokens)
+    for k in range(top_k):
         total = total + table[:, k]
     divisor = torch.where(total == 0, 1, total)[:, None]
     shares = torch.where((total == 0)[:, None], 0, table / divisor)

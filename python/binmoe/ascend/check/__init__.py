@@ -4,7 +4,7 @@
 
     mlir = lower(kernel, {"x": "*bf16", "y": "*bf16", "n": "i32"}, {"BLOCK": 128})
     ub_usage(mlir, "Ascend910B3").fits                  # by the open-source planner, double buffered
-    ir_properties(mlir)["element_rows"] == 0            # no row was taken apart
+    ir_properties(mlir)["element_accesses"] == 0            # no row was taken apart
     result = run_lowered(mlir, (40,), [x, y, 1000])     # on x86; writes y
     assert result.num_faults == 0, result.faults[0]
 

@@ -137,12 +137,12 @@ def _one_of_each():
 
 
 def _far_offsets():
-    """Rows so far apart that the last ones stand beyond 2^31 elements; few tokens are unmasked."""
+    """Rows so far apart that the last ones stand beyond 2^31 elements, of tokens and of experts; few are kept."""
     tokens = 2100
     ids = [(-1,)] * tokens
-    for t in (0, 1, 1000, tokens - 2, tokens - 1):
-        ids[t] = (2 if t else 0,)
-    return [_launch(tuple(ids), 3, 700, hidden_size=40, gap=1 << 20, grid=40)]
+    for t, expert in ((0, 0), (1, 699), (1000, 700), (tokens - 2, 700), (tokens - 1, 699)):
+        ids[t] = (expert,)
+    return [_launch(tuple(ids), 701, 3, hidden_size=40, gap=1 << 20, grid=40)]
 
 
 CASES = {

@@ -10,6 +10,7 @@ TILE_STORE = """    if IS_TAIL:
         tl.store(addresses, tile, mask=(lanes < num_rows)[:, None])"""
 SAFE_INDEX = """mask=lanes < num_rows, other=0)
                 index = tl.minimum(tl.maximum(index, 0), num_tokens * TOP_K - 1)"""
+KEPT_ROW = "y_row = row_at(y, tl.minimum(row, num_expert_rows - 1), y_stride)\n"
 ALL_RUNS = "for expert in range(first_expert, last_expert + 1):"
 
 
@@ -17,7 +18,7 @@ ALL_RUNS = "for expert in range(first_expert, last_expert + 1):"
 class Mutant:
     """file, old, new: what is replaced; it stands there exactly once. also: a second (old, new).
 
-    kernel, cases, row_copy: what it is tried on.
+    kernel, cases, row_copy: what it is tried on. refused_by: levels whose tools must refuse it instead of running it.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Mutant:
     cases: tuple = SOME_CHOICES
     row_copy: str = "element_insert"
     also: tuple = ("", "")
+    refused_by: tuple = ()
 
 
 MUTANTS = (
@@ -111,6 +113,22 @@ MUTANTS = (
         "rows",
         "base + row.to(tl.int64) * stride",
         "base + row * stride",
+        ("offsets beyond 2^31 elements",),
+    ),
+    Mutant(
+        "32-bit base of a row that is summed",
+        SCATTER,
+        "rows",
+        KEPT_ROW + "            values = ",
+        KEPT_ROW.replace("row_at(y, ", "y + ").replace(", y_stride)", " * y_stride") + "            values = ",
+        ("offsets beyond 2^31 elements",),
+    ),
+    Mutant(
+        "32-bit base of a run that is stored",
+        GATHER,
+        "gather_kernels",
+        "row_at(y, expert * expert_capacity + (begin - start), y_stride)",
+        "y + (expert * expert_capacity + (begin - start)) * y_stride",
         ("offsets beyond 2^31 elements",),
     ),
     Mutant(

@@ -91,13 +91,19 @@ LEVELS = {lowered_level.LEVEL: _by_lowered_run, ir_level.LEVEL: _by_ir, ub_level
 
 
 def find(mutant):
-    """Which levels report a mutant. A mutant that the compiler refuses is found by the level that lowered it."""
+    """Which levels report a mutant.
+
+    A refusal of the tools counts as a find only where the mutant says that it expects one.
+    Errors: LoweringError, RunError, UbError of a mutant that does not: its text is no kernel, and shows nothing.
+    """
     module = module_of(mutant)
     details = {}
     for level, look in LEVELS.items():
         try:
             text = look(mutant, module)
         except (LoweringError, RunError, UbError) as error:
+            if level not in mutant.refused_by:
+                raise
             text = f"refused: {str(error)[:200]}"
         if text:
             details[level] = text

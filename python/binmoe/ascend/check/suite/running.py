@@ -37,12 +37,19 @@ def difference(got, want, name):
 
 
 def dw_difference(got, want, problem, dtype):
-    """Beyond the bound of design.md and the roundings of the two results, or None."""
+    """The first place beyond the bound of design.md and the roundings of the two results, or None.
+
+    A value that is not finite must be met exactly, a dropped or masked choice must have +0.
+    """
     got, want = got.double(), want.reshape(-1).double()
     bound = problem.dw_bound()
     allowed = bound * 1.0001 + (want.abs() + bound) * (2 * UNIT_ROUNDOFF[dtype]) + SMALLEST[dtype]
-    is_large = want.abs() > torch.finfo(DTYPES[dtype]).max  # the library's is f32
-    right = ((got - want).abs() <= allowed) | (got == want) | (got.isnan() & want.isnan()) | (is_large & got.isinf())
+    is_finite = want.isfinite()
+    is_large = is_finite & (want.abs() > torch.finfo(DTYPES[dtype]).max)  # the library's is f32
+    right = (is_finite & ((got - want).abs() <= allowed)) | (got == want) | (got.isnan() & want.isnan())
+    right |= is_large & got.isinf() & (got.signbit() == want.signbit())
+    is_dropped = problem.plan.row_of_assignment.reshape(-1) < 0
+    right &= ~is_dropped | ((got == 0) & ~got.signbit())
     wrong = (~right).nonzero().view(-1)
     if len(wrong) == 0:
         return None

@@ -63,7 +63,8 @@ void scatter(const ConstPlanView& plan, const ConstRows& y, const Weights& weigh
 /// Gradient of scatter with respect to the router weights.
 ///   dw[t,k] = dot(y[row_of_assignment[t,k]], grad[t]) in f32 (f64 rows: f64); +0 where -1
 ///   y [E*C, H], grad [T, H] as y, dw [T, K] any float dtype; out
-/// Cost: reads (U + A)*H elements. Order: fixed per backend (docs/cpu.md, cuda.md); |error| <= H * 2^-24 * sum |y*grad|.
+/// Cost: reads (U + A)*H elements. Order: fixed per backend (docs/cpu.md, cuda.md); |error| <= H * 2^-24 * sum
+/// |y*grad|.
 void wgrad(const ConstPlanView& plan, const ConstRows& y, const ConstRows& grad, const WeightGradients& dw,
            const Context& context = {});
 

@@ -2,7 +2,7 @@
 # The cuda backend on a machine with a GPU. Runs the programs of build/cuda/bin if they are there (built elsewhere,
 # carried here: they are statically linked), else builds them; parts whose packages are missing are left out, since the
 # library needs none of them. Results: ${OUT:-build/cuda-results}.
-#   cuda.sh test [device] [suite] [sanitizers] [python]   all four when none is named; what a named one lacks is a failure
+#   cuda.sh test [device] [suite] [sanitizers] [python]   all four when none is named; a named one must find its tools
 #   cuda.sh bench [ARGUMENTS of bench_cuda]
 set -euo pipefail
 cd "$(dirname "$0")/.."

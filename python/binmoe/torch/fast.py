@@ -68,8 +68,10 @@ def _is_ordinary(tensor, index, grad_enabled):
 
 def skips_dispatch(tensor, other=None):
     """May a kernel that checks its arguments itself, and whose results take no gradient, be called as it is?"""
+    if not unobserved():  # first: a compiler cannot trace is_neg()
+        return False
     known = type(tensor) in _PLAIN and (tensor.is_cpu or tensor.is_cuda) and not tensor.is_neg()
-    return known and unobserved() and (other is None or (type(other) in _PLAIN and not other.is_neg()))
+    return known and (other is None or (type(other) in _PLAIN and not other.is_neg()))
 
 
 def _weights(weights, tokens, top_k):

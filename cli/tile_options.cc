@@ -39,8 +39,7 @@ void add_tile_options(CLI::App& command, TileOptions& o) {
   text("--order", o.order, "Of a gather: expert or token; else the faster one by the estimate");
   text("--policy", o.policy, "Of a plan: token_order, choice_order or by_weight");
   text("--family", o.family, "Of the kernels: ascendc or triton");
-  text("--row-copy", o.row_copy,
-       "Of a Triton gather in expert order: indexed_load, element_insert or index_select; else the cheaper one");
+  text("--row-copy", o.row_copy, "Of a Triton gather by expert: indexed_load, element_insert or index_select");
   add_number(command, "--tokens", o.tokens, "T");
   add_number(command, "--hidden-size", o.hidden_size, "H");
   add_number(command, "--num-experts", o.num_experts, "E");

@@ -12,8 +12,8 @@ namespace {
 constexpr CommandText kText = {
     "tile", "Print the tile plan of an Ascend kernel and its exact Unified Buffer budget.",
     R"(Programs, rows held in the Unified Buffer (UB), columns of a tile, buffers with their multi-buffering. The budget
-is exact for the Ascend C kernels and an upper bound for the Triton ones. The estimate comes from bytes and published figures;
-nothing was measured on a device.
+is exact for the Ascend C kernels, an upper bound for the Triton ones. The estimate comes from bytes and published
+figures; nothing was measured on a device.
 
 JSON (--json):
   soc, family, row_copy, op, order, dtype, num_programs, sub_block_size, block_x, buffers: [{name, bytes, count}],

@@ -3,7 +3,7 @@
 
 help:
 	@echo "make demo       install what is missing, build, run the main job on a recorded trace (3 minutes at most)"
-	@echo "make test       everything that must hold (30 minutes at most)"
+	@echo "make test       everything that must hold (about 45 minutes on 2 cores)"
 	@echo "make test-long  the long tests, and aarch64 under qemu"
 	@echo "make bench      measure; ARGS=\"--model mixtral-8x7b\" narrows, NAME=... names bench/results/NAME.json"
 	@echo "make test-cuda  the cuda backend on a GPU here; runs build/cuda/bin if it is there, else builds it"

@@ -1,5 +1,5 @@
 // Every operation: check the arguments, choose the backend, call it. The only place that throws, with check.cc,
-// capacity.cc and plan.cc.
+// capacity.cc, plan.cc, staging.cc, table.cc and validate.cc.
 #include <memory>
 #include <new>
 #include <string>

@@ -61,7 +61,7 @@ class Plan:
         self.sizes = Sizes(*sizes)
         tokens, top_k, num_experts, _ = self.sizes
         self._maps = np.empty(map_length(tokens, top_k, num_experts), np.int32)
-        self._argument = (_address(self._maps), 0, *self.sizes)
+        self._argument = (_address(self._maps), *self.sizes)
 
     def _map(self, name):
         begin, end = map_range(name, *self.sizes[:3])

@@ -1,7 +1,7 @@
 """What numpy's and torch's plans share: sizes, load, drop policies, and the block that holds a plan's maps.
 
-The maps of a plan are one block of int32, so that a plan costs one allocation: row_of_assignment, indices and bin_ids
-of T*K entries each, then bins, tokens_per_expert and kept_per_expert of E entries each (python/src/module.cc: plan_of).
+A plan is one block of int32, so that it costs one allocation: the status, three int64; row_of_assignment, indices and
+bin_ids of T*K entries each; bins, tokens_per_expert and kept_per_expert of E entries each (python/src/arguments.h).
 """
 
 from typing import NamedTuple
@@ -33,6 +33,7 @@ class Load(NamedTuple):
 
 
 _BY_ASSIGNMENT = ("row_of_assignment", "indices", "bin_ids")
+STATUS_ENTRIES = 6
 _BY_EXPERT = ("bins", "tokens_per_expert", "kept_per_expert")
 
 
@@ -40,16 +41,21 @@ def map_length(tokens, top_k, num_experts):
     """Entries of the block; 0 for sizes that the library will refuse."""
     if min(tokens, top_k) < 0 or tokens * top_k >= 1 << 31 or not 1 <= num_experts < 1 << 31:
         return 0
-    return 3 * tokens * top_k + 3 * num_experts
+    return symbolic_map_length(tokens, top_k, num_experts)
+
+
+def symbolic_map_length(tokens, top_k, num_experts):
+    """map_length of sizes that a compiler may know by name only: no comparison."""
+    return STATUS_ENTRIES + 3 * tokens * top_k + 3 * num_experts
 
 
 def map_range(name, tokens, top_k, num_experts):
     """(begin, end) of one map in the block."""
     assignments = tokens * top_k
     if name in _BY_ASSIGNMENT:
-        begin = _BY_ASSIGNMENT.index(name) * assignments
+        begin = STATUS_ENTRIES + _BY_ASSIGNMENT.index(name) * assignments
         return begin, begin + assignments
-    begin = 3 * assignments + _BY_EXPERT.index(name) * num_experts
+    begin = STATUS_ENTRIES + 3 * assignments + _BY_EXPERT.index(name) * num_experts
     return begin, begin + num_experts
 
 

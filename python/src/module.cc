@@ -10,76 +10,17 @@
 #include <string>
 #include <tuple>
 
+#include "arguments.h"
 #include "binmoe/binmoe.h"
+#include "huge_pages.h"
 #include "openmp_executor.h"
+#include "torch_movers.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace binmoe::python {
 namespace {
-
-using Address = uintptr_t;
-/// Address of the maps, of the status; tokens, top_k, num_experts, expert_capacity.
-using PlanArgument = std::tuple<Address, Address, int64_t, int64_t, int64_t, int64_t>;
-/// Address, rows, cols, stride in elements, DType, bytes of an element (for DType::bytes).
-using RowsArgument = std::tuple<Address, int64_t, int64_t, int64_t, int, int32_t>;
-/// Address, count, DType or IdType.
-using ArrayArgument = std::tuple<Address, int64_t, int>;
-/// Memory, stream.
-using PlaceArgument = std::tuple<int, Address>;
-
-void* pointer(Address address) {
-  return reinterpret_cast<void*>(address);
-}
-
-int32_t narrow(const char* operation, const char* name, int64_t value) {
-  if (value == static_cast<int32_t>(value)) return static_cast<int32_t>(value);
-  throw Error(ErrorKind::invalid_argument, operation,
-              std::string(name) + " is " + std::to_string(value) + ", but must be below 2^31");
-}
-
-Sizes sizes_of(const char* operation, const PlanArgument& argument) {
-  const auto& [maps, status, tokens, top_k, num_experts, expert_capacity] = argument;
-  return {tokens, narrow(operation, "top_k", top_k), narrow(operation, "num_experts", num_experts),
-          narrow(operation, "expert_capacity", expert_capacity)};
-}
-
-/// One block of int32 holds the six maps: row_of_assignment, indices, bin_ids of T*K each; bins, tokens_per_expert,
-/// kept_per_expert of E each. binmoe/maps.py is the same for Python.
-PlanView plan_of(const char* operation, const PlanArgument& argument) {
-  const Sizes sizes = sizes_of(operation, argument);
-  auto* maps = static_cast<int32_t*>(pointer(std::get<0>(argument)));
-  PlanView plan{.sizes = sizes, .status = static_cast<int64_t*>(pointer(std::get<1>(argument)))};
-  if (maps == nullptr || sizes.tokens < 0 || sizes.top_k < 0) return plan;  // dispatch says what is wrong
-  const auto assignments = static_cast<uint64_t>(sizes.assignments());
-  const auto experts = static_cast<uint64_t>(sizes.num_experts);
-  plan.row_of_assignment = maps;
-  plan.indices = maps + assignments;
-  plan.bin_ids = maps + 2 * assignments;
-  plan.bins = maps + 3 * assignments;
-  plan.tokens_per_expert = plan.bins + experts;
-  plan.kept_per_expert = plan.bins + 2 * experts;
-  return plan;
-}
-
-Rows rows_of(const RowsArgument& argument) {
-  const auto& [address, rows, cols, stride, type, element_bytes] = argument;
-  return {pointer(address), rows, cols, stride, static_cast<DType>(type), element_bytes};
-}
-
-WeightGradients weights_of(const ArrayArgument& argument) {
-  const auto& [address, count, type] = argument;
-  return {pointer(address), count, static_cast<DType>(type)};
-}
-
-Context context_of(const PlaceArgument& place) {
-  Context context;
-  context.executor = &openmp_executor();
-  context.memory = static_cast<Memory>(std::get<0>(place));
-  context.stream = pointer(std::get<1>(place));
-  return context;
-}
 
 void run_plan(const ArrayArgument& ids, int policy, const ArrayArgument& priority, const PlanArgument& out,
               Address workspace, size_t workspace_bytes, const PlaceArgument& place) {
@@ -197,6 +138,7 @@ void translate(const std::exception_ptr& exception, void*) {
 
 NB_MODULE(_native, m) {
   m.doc() = "The operations on addresses, sizes and codes; see binmoe (numpy) and binmoe.torch.";
+  nb::set_leak_warnings(false);  // a plan may live until the interpreter ends
   nb::register_exception_translator(translate);
   m.def("plan", run_plan, "ids"_a, "policy"_a, "priority"_a, "out"_a, "workspace"_a, "workspace_bytes"_a, "place"_a);
   m.def("plan_workspace_bytes", run_plan_workspace_bytes, "out"_a, "policy"_a, "priority_type"_a, "place"_a);
@@ -208,6 +150,8 @@ NB_MODULE(_native, m) {
   m.def("wgrad", run_wgrad, "plan"_a, "y"_a, "grad"_a, "dw"_a, "place"_a);
   m.def("scatter_backward", run_scatter_backward, "plan"_a, "y"_a, "grad"_a, "weights"_a, "dy"_a, "dw"_a, "place"_a);
   m.def("gather_backward", run_gather_backward, "plan"_a, "dy"_a, "weights"_a, "x"_a, "dx"_a, "dw"_a, "place"_a);
+  m.def("advise_huge_pages", advise_huge_pages, "address"_a, "bytes"_a, "Of fresh memory on the host, where large.");
+  bind_torch_movers(m);
   m.def("expert_capacity", run_expert_capacity, "factor"_a, "tokens"_a, "top_k"_a, "num_experts"_a, "multiple"_a);
   m.def("backends", backend_table);
   m.def("version", version);

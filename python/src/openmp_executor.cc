@@ -18,15 +18,19 @@ class OpenMpExecutor final : public Executor {
     return omp_in_parallel() != 0 ? 1 : omp_get_max_threads();
   }
 
+  /// One chunk a thread: each thread has the same one in every call, and what it wrote last is in its core's cache.
   void parallel_for(int64_t chunks, void (*body)(void*, int64_t), void* argument) override {
     if (forked) return default_executor().parallel_for(chunks, body, argument);
     const int threads = static_cast<int>(std::min<int64_t>(concurrency(), chunks));
     if (threads <= 1) {
       for (int64_t i = 0; i < chunks; ++i) body(argument, i);
-      return;
-    }
+    } else if (chunks == threads) {
+#pragma omp parallel for schedule(static, 1) num_threads(threads)
+      for (int64_t i = 0; i < chunks; ++i) body(argument, i);
+    } else {
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
-    for (int64_t i = 0; i < chunks; ++i) body(argument, i);
+      for (int64_t i = 0; i < chunks; ++i) body(argument, i);
+    }
   }
 };
 

@@ -23,6 +23,8 @@ struct SumSources {
 /// stream: store around the cache where the address allows.
 using SumRows = void (*)(char* dst, const SumSources& sources, int64_t cols, bool stream);
 
+using CopyRow = void (*)(char* dst, const char* src, int64_t bytes, bool stream);
+
 /// dst = weight * src, rounded once.
 using ScaleRow = void (*)(char* dst, const char* src, int64_t cols, double weight, bool stream);
 
@@ -36,7 +38,7 @@ using DotAndScale = double (*)(char* dst, const char* y, const char* grad, int64
                                const char* next, bool stream);
 
 struct RowKernels {
-  void (*copy)(char* dst, const char* src, int64_t bytes, bool stream);
+  CopyRow copy;
   void (*zero)(char* dst, int64_t bytes, bool stream);
   void (*flush)();  // makes this thread's streaming stores visible to others
   // By DType: f32, f64, bf16, f16.

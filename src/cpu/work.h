@@ -13,6 +13,9 @@ namespace binmoe::cpu {
 
 /// Below this many bytes a second thread costs more than it saves.
 constexpr int64_t kSerialBytes = int64_t{256} << 10;
+/// Below this many the operands may be in the cores' caches: a chunk a thread, so that they can stay there. Above it
+/// more chunks, for balance.
+constexpr int64_t kCachedBytes = int64_t{8} << 20;
 constexpr int64_t kChunksPerThread = 8;
 
 /// Call body(i) for i in [0, chunks).
@@ -25,7 +28,7 @@ void parallel_for(Executor& executor, int64_t chunks, const Body& body) {
 /// Pieces for `items` that move `bytes` in all: one when that is little.
 inline int64_t chunk_count(const Executor& executor, int64_t items, int64_t bytes) {
   if (bytes < kSerialBytes || executor.concurrency() == 1) return items > 0 ? 1 : 0;
-  return std::min(items, executor.concurrency() * kChunksPerThread);
+  return std::min(items, executor.concurrency() * (bytes < kCachedBytes ? 1 : kChunksPerThread));
 }
 
 struct Range {
@@ -44,22 +47,19 @@ inline int64_t row_bytes(const ConstRows& view) {
 /// Zero the empty rows among expert rows [range.begin, range.end) of y.
 void zero_empty_rows(const ConstPlanView& plan, const Rows& y, Range range, const RowKernels& kernels, bool stream);
 
-/// Run token_body(tokens) over all tokens and zero y's empty rows, in one parallel_for. bytes: what is moved in all.
+/// Run token_body(tokens) over all tokens and zero y's empty rows, in one parallel_for; the rows after the tokens, or
+/// large outputs take 6 % longer. bytes: what is moved in all.
 template <class TokenBody>
 void for_tokens_and_empty_rows(const Resources& resources, const Settings& settings, const ConstPlanView& plan,
                                const Rows& y, bool stream, int64_t bytes, const TokenBody& token_body) {
   const int64_t tokens = plan.sizes.tokens, rows = plan.sizes.expert_rows();
-  const int64_t token_chunks = chunk_count(resources.executor, tokens, bytes);
-  const int64_t row_chunks = chunk_count(resources.executor, rows, bytes);
-  const auto body = [&](int64_t i) {
-    if (i < token_chunks)
-      token_body(part_of(tokens, i, token_chunks));
-    else
-      zero_empty_rows(plan, y, part_of(rows, i - token_chunks, row_chunks), *settings.kernels, stream);
+  const int64_t parts = chunk_count(resources.executor, std::max(tokens, rows), bytes);
+  const bool together = bytes < kCachedBytes;
+  parallel_for(resources.executor, together ? parts : 2 * parts, [&](int64_t i) {
+    if (together || i < parts) token_body(part_of(tokens, i % parts, parts));
+    if (together || i >= parts) zero_empty_rows(plan, y, part_of(rows, i % parts, parts), *settings.kernels, stream);
     if (stream) settings.kernels->flush();
-  };
-  if (token_chunks > 1 || row_chunks > 1) return parallel_for(resources.executor, token_chunks + row_chunks, body);
-  for (int64_t i = 0; i < token_chunks + row_chunks; ++i) body(i);
+  });
 }
 
 /// The first kept assignment in [a, end), or end.

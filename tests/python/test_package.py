@@ -51,11 +51,11 @@ def test_every_public_name_is_there_and_documented():
         _ = binmoe.scater
 
 
-def test_the_package_is_typed_and_the_native_stub_names_every_function():
+def test_the_package_is_typed_and_the_native_stub_names_everything():
     package = resources.files("binmoe")
     assert (package / "py.typed").is_file()
     stub = ast.parse((package / "_native.pyi").read_text())
-    named = {node.name for node in stub.body if isinstance(node, ast.FunctionDef)}
+    named = {node.name for node in stub.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     assert named == {name for name in dir(_native) if not name.startswith("_")}
 
 

@@ -33,21 +33,21 @@ def test_every_operator_passes_opcheck(device):
     fixed = operands(device, requires_grad=False)
     x_free, y_free, w_free = fixed
     for weights in (w, w.reshape(-1).detach().requires_grad_(), None):
-        torch.library.opcheck(ops.gather, (x, maps, weights, *SIZES))
-        torch.library.opcheck(ops.scatter, (y, maps, weights, *SIZES))
-        torch.library.opcheck(ops.scatter_backward, (y, x, maps, weights, *SIZES, torch.float32))
-    torch.library.opcheck(ops.wgrad, (y, x, maps, *SIZES, torch.float32))
-    torch.library.opcheck(plans.plan_op, (ids, 3, 2, "token_order", None))
-    torch.library.opcheck(plans.plan_op, (ids, 3, 2, "by_weight", w_free))
+        torch.library.opcheck(ops.gather.overload, (x, maps, weights, *SIZES))
+        torch.library.opcheck(ops.scatter.overload, (y, maps, weights, *SIZES))
+        torch.library.opcheck(ops.scatter_backward.overload, (y, x, maps, weights, *SIZES, torch.float32))
+    torch.library.opcheck(ops.wgrad.overload, (y, x, maps, *SIZES, torch.float32))
+    torch.library.opcheck(plans.plan_op.overload, (ids, 3, 2, "token_order", None))
+    torch.library.opcheck(plans.plan_op.overload, (ids, 3, 2, "by_weight", w_free))
     bins = plan.bins.clone()
-    torch.library.opcheck(plans.plan_from_bins_op, (plan.indices[: int(bins[-1])].clone(), None, bins, 5, 2, 2))
+    torch.library.opcheck(plans.plan_from_bins_op.overload, (plan.indices[: int(bins[-1])].clone(), None, bins, 5, 2, 2))
     outs = torch.empty_like(x_free), torch.empty_like(y_free), torch.empty_like(w_free)
-    torch.library.opcheck(ops.gather_out, (x_free, maps, w_free, *SIZES, outs[1]))
-    torch.library.opcheck(ops.scatter_out, (y_free, maps, w_free, *SIZES, outs[0]))
-    torch.library.opcheck(ops.wgrad_out, (y_free, x_free, maps, *SIZES, outs[2]))
-    torch.library.opcheck(ops.scatter_backward_out, (y_free, x_free, maps, w_free, *SIZES, outs[1], outs[2]))
-    torch.library.opcheck(ops.gather_backward_out, (y_free, x_free, maps, w_free, *SIZES, outs[0], outs[2]))
-    torch.library.opcheck(plans.plan_out_op, (ids, 3, 2, "token_order", None, maps.clone(), plan.status.clone()))
+    torch.library.opcheck(ops.gather_out.overload, (x_free, maps, w_free, *SIZES, outs[1]))
+    torch.library.opcheck(ops.scatter_out.overload, (y_free, maps, w_free, *SIZES, outs[0]))
+    torch.library.opcheck(ops.wgrad_out.overload, (y_free, x_free, maps, *SIZES, outs[2]))
+    torch.library.opcheck(ops.scatter_backward_out.overload, (y_free, x_free, maps, w_free, *SIZES, outs[1], outs[2]))
+    torch.library.opcheck(ops.gather_backward_out.overload, (y_free, x_free, maps, w_free, *SIZES, outs[0], outs[2]))
+    torch.library.opcheck(plans.plan_out_op.overload, (ids, 3, 2, "token_order", None, maps.clone()))
 
 
 def layer(x, ids, w, factor=1.1):
@@ -130,7 +130,7 @@ def test_out_compiles(device):
 def test_a_plan_is_a_pytree_that_can_be_copied_and_pickled(device):
     plan = bt.plan(torch.tensor(IDS, device=device), 3, 2)
     leaves, spec = pytree.tree_flatten(plan)
-    assert [leaf is t for leaf, t in zip(leaves, (plan.maps, plan.status), strict=True)] == [True, True]
+    assert [leaf is t for leaf, t in zip(leaves, (plan.maps,), strict=True)] == [True]
     again = pytree.tree_unflatten(leaves, spec)
     cloned = pytree.tree_map(torch.clone, plan)
     x, _, w = operands(device, requires_grad=False)

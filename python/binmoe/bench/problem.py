@@ -74,14 +74,14 @@ def make_routing(routing, tokens, top_k, num_experts):
 
 @dataclass
 class Buffers:
-    """One set of tensors. x0 and y0 carry a row of zeros at the end, for torch: x and y are the rows before it.
+    """One set of tensors. x0, y0 and grad0 carry a row of zeros at the end, for torch; x, y and grad are without it.
 
-    x0 [T+1, H], y0 [E*C+1, H], grad [T, H]; outputs y_out [E, C, H], out [T, H], dw_out [T, K]
+    x0 [T+1, H], y0 [E*C+1, H], grad0 [T+1, H]; outputs y_out [E, C, H], out [T, H], dw_out [T, K]
     """
 
     x0: torch.Tensor
     y0: torch.Tensor
-    grad: torch.Tensor
+    grad0: torch.Tensor
     y_out: torch.Tensor
     out: torch.Tensor
     dw_out: torch.Tensor
@@ -91,10 +91,11 @@ class Buffers:
         self.x = self.x0[:-1]
         self.y_rows = self.y0[:-1]
         self.y = self.y_rows.view(self.y_out.shape)
+        self.grad = self.grad0[:-1]
         self.y_out_rows = self.y_out.flatten(0, 1)
 
     def bytes(self):
-        tensors = (self.x0, self.y0, self.grad, self.y_out, self.out, self.dw_out)
+        tensors = (self.x0, self.y0, self.grad0, self.y_out, self.out, self.dw_out)
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
@@ -103,7 +104,7 @@ class Problem:
     """Ids, weights [T, K] f32, the plan, and the maps that the torch ways use; these are made outside of every timing.
 
     source_of_row [E*C] token of a row, T where empty; used [E*C]; weight_of_row [E*C] f32
-    row_of_choice [T, K] row of an assignment, E*C where dropped
+    row_of_choice [T, K] row of an assignment, E*C where dropped; row_weights [T, K] weights in the dtype of the rows
     """
 
     shape: Shape
@@ -114,6 +115,7 @@ class Problem:
     used: torch.Tensor
     weight_of_row: torch.Tensor
     row_of_choice: torch.Tensor
+    row_weights: torch.Tensor
     dtype: torch.dtype
 
     def __post_init__(self):
@@ -130,11 +132,11 @@ class Problem:
 
         expert_shape = (model.num_experts, self.capacity, model.hidden_size)
         x0, y0 = rows(self.shape.tokens + 1), rows(model.num_experts * self.capacity + 1)
-        x0[-1], y0[-1] = 0, 0
-        grad = rows(self.shape.tokens)
+        grad0 = rows(self.shape.tokens + 1)
+        x0[-1], y0[-1], grad0[-1] = 0, 0, 0
         y_out = torch.full(expert_shape, torch.nan, dtype=self.dtype, device=device)
-        out = torch.full_like(grad, torch.nan)
-        return Buffers(x0, y0, grad, y_out, out, torch.full_like(self.weights, torch.nan))
+        out = torch.full_like(x0[:-1], torch.nan)
+        return Buffers(x0, y0, grad0, y_out, out, torch.full_like(self.weights, torch.nan))
 
     def least_bytes(self, operation):
         """What the operation must move: docs/design.md, section 6."""
@@ -170,4 +172,4 @@ def make_problem(shape, dtype, device):
     weight_of_row[rows[kept]] = weights.flatten()[kept]
     row_of_choice = torch.where(rows >= 0, rows, num_rows).view(ids.shape)
     used = source < shape.tokens
-    return Problem(shape, ids, weights, plan, source, used, weight_of_row, row_of_choice, dtype)
+    return Problem(shape, ids, weights, plan, source, used, weight_of_row, row_of_choice, weights.to(dtype), dtype)

@@ -1,8 +1,8 @@
 """The ways to do each operation: binmoe's, torch's eager ones, and torch.compile of the plain expression.
 
 A way is a function of (problem, buffers, into). into = True: it writes the outputs of the buffers, whose pages are
-touched; False: it returns fresh tensors. torch's ways get their maps for nothing, a row of zeros behind x and y, and
-int64 indices, as they like them best; they may return [E*C, H] for [E, C, H].
+touched; False: it returns fresh tensors. torch's ways get their maps for nothing, a row of zeros behind x, y and grad,
+weights in the dtype of the rows and int64 indices, as they like them best; they may return [E*C, H] for [E, C, H].
 """
 
 import torch
@@ -76,8 +76,9 @@ def _index_copy(problem, buffers, into):
 
 
 def _embedding_bag(problem, buffers, into):
-    weights = problem.weights.to(buffers.y0.dtype)
-    return functional.embedding_bag(problem.row_of_choice, buffers.y0, mode="sum", per_sample_weights=weights)
+    return functional.embedding_bag(
+        problem.row_of_choice, buffers.y0, mode="sum", per_sample_weights=problem.row_weights
+    )
 
 
 def _index_and_sum(problem, buffers, into):
@@ -90,9 +91,8 @@ def _bmm(problem, buffers, into):
 
 
 def _index_and_bmm(problem, buffers, into):
-    grad0 = torch.cat((buffers.grad, buffers.grad.new_zeros(1, buffers.grad.shape[1])))
-    dy = grad0.index_select(0, problem.source_of_row) * problem.weight_of_row.unsqueeze(-1)
-    return dy.to(grad0.dtype), _bmm(problem, buffers, into)
+    dy = buffers.grad0.index_select(0, problem.source_of_row) * problem.weight_of_row.unsqueeze(-1)
+    return dy.to(buffers.grad.dtype), _bmm(problem, buffers, into)
 
 
 # torch.compile

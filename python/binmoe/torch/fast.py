@@ -1,7 +1,7 @@
-"""The short way of the ordinary call, for decoding: no gradient, contiguous arguments, nothing that looks on.
+"""The short way of the ordinary call: no gradient, contiguous arguments, nothing that looks on.
 
-torch's dispatcher adds 5 us to an operator written in Python, and the checks of native.py 3 more. These functions
-return None for whatever is not ordinary; then the caller takes the operator, which says what is wrong if something is.
+torch's dispatcher adds 5 us to an operator written in Python, and the checks of native.py 3 more. So gather and scatter
+of ordinary tensors are one call of the native module; where it returns None the caller takes the operator.
 """
 
 import torch
@@ -9,12 +9,9 @@ from torch.autograd import forward_ad
 from torch.autograd.graph import increment_version
 
 from binmoe import _native
-from binmoe.maps import CUDA, HOST
-from binmoe.torch.native import FLOATS
+from binmoe.maps import POLICIES
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-_HOST_PLACE = (HOST, 0)
-_ABSENT = (0, 0, 0)
 
 # torch says these through torch._C alone. Where a version lacks one, every call takes the operator.
 _NAMES = (
@@ -23,23 +20,50 @@ _NAMES = (
     "_are_functorch_transforms_active",
     "_get_tracing_state",
 )
-_found = [getattr(torch._C, name, None) for name in _NAMES]
-_known = None not in _found and hasattr(forward_ad, "_current_level")
-_dispatch_modes, _function_modes, _transforms, _tracing = _found
+_observers = tuple(getattr(torch._C, name, None) for name in _NAMES)
+_known = None not in _observers and hasattr(forward_ad, "_current_level")
 _is_compiling, _is_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
+_movers = None
+
+
+def take_plans(plan_type):
+    """Names the class of plans; before that no call is ordinary."""
+    global _movers
+    guards = torch._C._dynamo.guards  # where torch.compile's own code allocates
+    functions = {
+        "observers": _observers,
+        "forward_ad": forward_ad,
+        "is_grad_enabled": _is_grad_enabled,
+        "current_device": torch.cuda.current_device,
+        "increment_version": increment_version,
+        "empty_cpu": getattr(guards, "_empty_strided_cpu", None),
+        "empty_cuda": getattr(guards, "_empty_strided_cuda", None),
+        "int32": torch.int32,
+        "uint8": torch.uint8,
+    }
+    _movers = _native.TorchMovers(plan_type, POLICIES, _PLAIN, functions)
 
 
 def unobserved():
     """No compiler, mode, transform, tracer or forward-mode differentiation would see an operator."""
-    return (
-        not _is_compiling()
-        and _known
-        and not _dispatch_modes()
-        and not _function_modes()
-        and not _transforms()
-        and _tracing() is None
-        and forward_ad._current_level < 0
-    )
+    return not _is_compiling() and _known and _movers.unobserved()
+
+
+def plan(expert_ids, num_experts, expert_capacity, policy, weights, out):
+    """The plan, or None."""
+    if not _known or _is_compiling():
+        return None
+    return _movers.plan(expert_ids, num_experts, expert_capacity, policy, weights, out)
+
+
+def gather(x, plan, weights, out):
+    """The result, or None."""
+    return _movers.gather(x, plan, weights, out) if _known and not _is_compiling() else None
+
+
+def scatter(y, plan, weights, out):
+    """The result, or None."""
+    return _movers.scatter(y, plan, weights, out) if _known and not _is_compiling() else None
 
 
 def has_tangent(tensor):
@@ -47,90 +71,23 @@ def has_tangent(tensor):
     return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None
 
 
-def _place(index):
-    """Where a call on the device of that index runs; None when that is not the current device."""
-    if index < 0:
-        return _HOST_PLACE
-    if index != torch.cuda.current_device():
-        return None
-    return (CUDA, torch._C._cuda_getCurrentRawStream(index))
+def skips_dispatch(*arguments):
+    """May a kernel that checks its arguments itself be called as it is, or as an autograd.Function?"""
+    if not unobserved():  # first: a compiler cannot trace is_neg()
+        return False
+    return all(_is_plain(value) for value in arguments if isinstance(value, torch.Tensor))
 
 
-def _is_ordinary(tensor, index, grad_enabled):
+def _is_plain(tensor):
+    """Its address says all about it: no subclass, no lazy negation or conjugation, memory of the host or a GPU."""
     return (
         type(tensor) in _PLAIN
-        and not (grad_enabled and tensor.requires_grad)
-        and tensor.get_device() == index
-        and tensor.is_contiguous()
+        and (tensor.is_cpu or tensor.is_cuda)
+        and tensor.layout is torch.strided
         and not tensor.is_neg()
+        and not tensor.is_conj()
     )
 
 
-def skips_dispatch(tensor, other=None):
-    """May a kernel that checks its arguments itself, and whose results take no gradient, be called as it is?"""
-    if not unobserved():  # first: a compiler cannot trace is_neg()
-        return False
-    known = type(tensor) in _PLAIN and (tensor.is_cpu or tensor.is_cuda) and not tensor.is_neg()
-    return known and (other is None or (type(other) in _PLAIN and not other.is_neg()))
-
-
-def _weights(weights, tokens, top_k):
-    """The native argument of ordinary weights, or None."""
-    code = FLOATS.get(weights.dtype)
-    shape = weights.shape
-    if code is None or (shape != (tokens, top_k) and shape != (tokens * top_k,)):
-        return None
-    return (weights.data_ptr(), tokens * top_k, code)
-
-
-def gather(x, plan, weights, out):
-    return _move(_native.gather, x, plan, weights, out, 2)
-
-
-def scatter(y, plan, weights, out):
-    return _move(_native.scatter, y, plan, weights, out, 3)
-
-
-def _move(function, source, plan, weights, out, rank):
-    """`source` is [T, H] (rank 2, gather) or [E, C, H] (rank 3, scatter); the result is the other one."""
-    if not unobserved():
-        return None
-    maps, tokens, top_k = plan.maps, plan.tokens, plan.top_k
-    num_experts, capacity = plan.num_experts, plan.expert_capacity
-    if plan.known_maps is not maps:
-        if type(maps) is not torch.Tensor or maps.dtype is not torch.int32 or not maps.is_contiguous():
-            return None
-        if maps.numel() != 3 * (tokens * top_k + num_experts):
-            return None
-        plan.known_maps = maps
-    index, grad_enabled = maps.get_device(), _is_grad_enabled()
-    place = _place(index)
-    if place is None or (index < 0 and not maps.is_cpu) or not _is_ordinary(source, index, grad_enabled):
-        return None
-    shape, code = source.shape, FLOATS.get(source.dtype)
-    if len(shape) != rank or code is None:
-        return None
-    cols = shape[-1]
-    expert_rows = num_experts * capacity
-    if rank == 2:
-        count, out_count, out_shape = shape[0], expert_rows, (num_experts, capacity, cols)
-    elif shape[0] == num_experts and shape[1] == capacity:
-        count, out_count, out_shape = expert_rows, tokens, (tokens, cols)
-    else:
-        return None
-    w = _ABSENT
-    if weights is not None:
-        w = _weights(weights, tokens, top_k) if _is_ordinary(weights, index, grad_enabled) else None
-        if w is None:
-            return None
-    result = out
-    if out is None:
-        result = source.new_empty(out_shape)
-    elif not _is_ordinary(out, index, grad_enabled) or out.shape != out_shape or out.dtype is not source.dtype:
-        return None
-    rows = (source.data_ptr(), count, cols, cols, code, 0)
-    plan_argument = (maps.data_ptr(), 0, tokens, top_k, num_experts, capacity)
-    function(plan_argument, rows, w, (result.data_ptr(), out_count, cols, cols, code, 0), place)
-    if out is not None:
-        increment_version(out)
-    return result
+def needs_gradient(*arguments):
+    return _is_grad_enabled() and any(isinstance(value, torch.Tensor) and value.requires_grad for value in arguments)

@@ -23,7 +23,7 @@ def gather(x: Tensor, plan: Plan, weights: Tensor | None = None, *, out: Tensor 
     Cost: reads U*H, writes E*C*H elements (U: tokens with a kept row); no wait.
     Order: bit-identical on every backend.
     """
-    result = fast.gather(x, plan, weights, out) if isinstance(plan, Plan) else None
+    result = fast.gather(x, plan, weights, out)
     if result is not None:
         return result
     sizes = _sizes("gather", plan)
@@ -46,7 +46,7 @@ def scatter(y: Tensor, plan: Plan, weights: Tensor | None = None, *, out: Tensor
     Gradient: dy = gather(grad, w), dw = wgrad(y, grad), in one pass. y is saved only when the weights need a gradient.
     Cost: reads A*H, writes T*H elements (A: kept rows); no wait. Order: bit-identical on every backend.
     """
-    result = fast.scatter(y, plan, weights, out) if isinstance(plan, Plan) else None
+    result = fast.scatter(y, plan, weights, out)
     if result is not None:
         return result
     sizes = _sizes("scatter", plan)

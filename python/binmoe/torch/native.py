@@ -28,8 +28,8 @@ _HOST_PLACE = (HOST, 0)
 _ABSENT = (0, 0, 0)
 
 
-def plan_into(expert_ids, sizes, policy, weights, maps, status):
-    """maps and status: new ones, or such as require_maps takes."""
+def plan_into(expert_ids, sizes, policy, weights, maps):
+    """maps: a new block, or one that require_maps takes."""
     operation = "plan"
     code = policy_code(policy)
     ids_type = IDS.get(expert_ids.dtype)
@@ -38,7 +38,7 @@ def plan_into(expert_ids, sizes, policy, weights, maps, status):
     index = expert_ids.get_device()
     ids = expert_ids.contiguous()
     priority, _held = _weights(operation, "weights", weights, sizes, index)
-    out = (maps.data_ptr(), status.data_ptr(), *sizes)
+    out = (maps.data_ptr(), *sizes)
     argument = (ids.data_ptr(), ids.numel(), ids_type)
     if index < 0:
         _native.plan(argument, code, priority, out, 0, 0, _HOST_PLACE)
@@ -50,26 +50,26 @@ def plan_into(expert_ids, sizes, policy, weights, maps, status):
         _native.plan(argument, code, priority, out, workspace.data_ptr(), wanted, place)
 
 
-def plan_from_bins_into(indices, bin_ids, bins, sizes, maps, status):
+def plan_from_bins_into(indices, bin_ids, bins, sizes, maps):
     operation, index, count = "plan_from_bins", bins.get_device(), indices.numel()
-    out = (maps.data_ptr(), status.data_ptr(), *sizes)
+    out = (maps.data_ptr(), *sizes)
     entries = _map(operation, "indices", indices, count, index)
     ids = 0 if bin_ids is None else _map(operation, "bin_ids", bin_ids, count, index)
     ends = _map(operation, "bins", bins, sizes[2], index)
     _call(_native.plan_from_bins, index, entries, ids, count, ends, bins.numel(), out)
 
 
-def check(maps, status, sizes):
+def check(maps, sizes):
     """Raise ValueError at the first fault of a plan. Waits for the device."""
     index = maps.get_device()
-    _call(_native.check, index, (maps.data_ptr(), status.data_ptr(), *sizes))
+    _call(_native.check, index, (maps.data_ptr(), *sizes))
 
 
 def gather_into(x, maps, weights, sizes, y):
     operation, index = "gather", x.get_device()
     require_rank(operation, "x", x, 2)
     require_experts(operation, "out", y, sizes)
-    plan = (_map(operation, "the plan", maps, map_length(*sizes[:3]), index), 0, *sizes)
+    plan = (_map(operation, "the plan", maps, map_length(*sizes[:3]), index), *sizes)
     x_argument, _x = _rows(operation, "x", x, index)
     w, _w = _weights(operation, "weights", weights, sizes, index)
     y_argument, target = _rows(operation, "out", y, index)
@@ -83,7 +83,7 @@ def scatter_into(y, maps, weights, sizes, out):
     require_experts(operation, "y", y, sizes)
     require_rank(operation, "out", out, 2)
     require_float(operation, "y", y)
-    plan = (_map(operation, "the plan", maps, map_length(*sizes[:3]), index), 0, *sizes)
+    plan = (_map(operation, "the plan", maps, map_length(*sizes[:3]), index), *sizes)
     y_argument, _y = _rows(operation, "y", y, index)
     w, _w = _weights(operation, "weights", weights, sizes, index)
     out_argument, target = _rows(operation, "out", out, index)
@@ -97,7 +97,7 @@ def wgrad_into(y, grad, maps, sizes, dw):
     require_experts(operation, "y", y, sizes)
     require_rank(operation, "grad", grad, 2)
     require_float(operation, "y", y)
-    plan = (_map(operation, "the plan", maps, map_length(*sizes[:3]), index), 0, *sizes)
+    plan = (_map(operation, "the plan", maps, map_length(*sizes[:3]), index), *sizes)
     y_argument, _y = _rows(operation, "y", y, index)
     grad_argument, _grad = _rows(operation, "grad", grad, index)
     dw_argument, target = _weights(operation, "dw", dw, sizes, index)
@@ -112,7 +112,7 @@ def scatter_backward_into(y, grad, maps, weights, sizes, dy, dw):
     require_float(operation, "y", y)
     require_rank(operation, "grad", grad, 2)
     require_experts(operation, "dy", dy, sizes)
-    plan = (_map(operation, "the plan", maps, map_length(*sizes[:3]), index), 0, *sizes)
+    plan = (_map(operation, "the plan", maps, map_length(*sizes[:3]), index), *sizes)
     y_argument, _y = _rows(operation, "y", y, index)
     grad_argument, _grad = _rows(operation, "grad", grad, index)
     w, _w = _weights(operation, "weights", weights, sizes, index)
@@ -131,7 +131,7 @@ def gather_backward_into(dy, x, maps, weights, sizes, dx, dw):
     require_float(operation, "dy", dy)
     require_rank(operation, "x", x, 2)
     require_rank(operation, "dx", dx, 2)
-    plan = (_map(operation, "the plan", maps, map_length(*sizes[:3]), index), 0, *sizes)
+    plan = (_map(operation, "the plan", maps, map_length(*sizes[:3]), index), *sizes)
     dy_argument, _dy = _rows(operation, "dy", dy, index)
     w, _w = _weights(operation, "weights", weights, sizes, index)
     x_argument, _x = _rows(operation, "x", x, index)
@@ -172,12 +172,10 @@ def _require_device(operation, name, tensor, index):
         )
 
 
-def require_maps(operation, maps, status, sizes, index):
-    """The maps and the status of a plan of these sizes on the device of that index."""
-    _map(operation, "out", maps, map_length(*sizes[:3]), index)
-    _require_device(operation, "out", status, index)
-    if status.dtype != torch.int64 or status.shape != (3,) or not status.is_contiguous():
-        raise ValueError(f"[{operation}] the status is {list(status.shape)} of {status.dtype}, but must be 3 int64")
+def require_maps(operation, maps, sizes, index):
+    """The block of maps of a plan of these sizes on the device of that index."""
+    if _map(operation, "out", maps, map_length(*sizes[:3]), index) % 8:
+        raise ValueError(f"[{operation}] the block of out's maps begins at no multiple of 8 bytes")
 
 
 def require_rank(operation, name, tensor, rank):

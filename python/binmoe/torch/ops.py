@@ -9,24 +9,9 @@ import torch
 from torch.autograd.graph import increment_version
 
 from binmoe.torch import native
+from binmoe.torch.dispatch import operator
 
-NAMESPACE = "binmoe"
-library = torch.library.Library(NAMESPACE, "DEF")
 _SIZES = "SymInt tokens, SymInt top_k, SymInt num_experts, SymInt expert_capacity"
-
-
-def operator(schema, kernel, fake):
-    """Define one operator, the same function for CPU and CUDA tensors. Returns its overload."""
-    name = schema.partition("(")[0]
-    library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
-    for key in ("CPU", "CUDA"):
-        library.impl(name, kernel, key)
-    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=library)
-    return getattr(torch.ops.binmoe, name).default
-
-
-def differentiate(name, setup_context, backward):
-    torch.library.register_autograd(f"{NAMESPACE}::{name}", backward, setup_context=setup_context, lib=library)
 
 
 def _no_result(*_arguments):
@@ -36,7 +21,7 @@ def _no_result(*_arguments):
 # gather: y[e, c] = w[a] * x[a // K]
 
 
-def gather_kernel(x, maps, weights, *sizes):
+def _gather_kernel(x, maps, weights, *sizes):
     native.require_rank("gather", "x", x, 2)
     y = torch.empty((sizes[2], sizes[3], x.shape[1]), dtype=x.dtype, device=x.device)
     native.gather_into(x, maps, weights, sizes, y)
@@ -71,19 +56,24 @@ def _gather_gradient(ctx, dy):
     return dx, None, dw, None, None, None, None
 
 
-gather = operator(f"gather(Tensor x, Tensor maps, Tensor? weights, {_SIZES}) -> Tensor", gather_kernel, _gather_fake)
+gather = operator(
+    f"gather(Tensor x, Tensor maps, Tensor? weights, {_SIZES}) -> Tensor",
+    _gather_kernel,
+    _gather_fake,
+    _gather_setup,
+    _gather_gradient,
+)
 gather_out = operator(
     f"gather_out(Tensor x, Tensor maps, Tensor? weights, {_SIZES}, Tensor(a!) out) -> ()",
     _gather_out_kernel,
     _no_result,
 )
-differentiate("gather", _gather_setup, _gather_gradient)
 
 
 # scatter: out[t] = sum over k of w[t, k] * y[row_of_assignment[t, k]]
 
 
-def scatter_kernel(y, maps, weights, *sizes):
+def _scatter_kernel(y, maps, weights, *sizes):
     native.require_experts("scatter", "y", y, sizes)
     out = torch.empty((sizes[0], y.shape[2]), dtype=y.dtype, device=y.device)
     native.scatter_into(y, maps, weights, sizes, out)
@@ -123,20 +113,23 @@ def _scatter_gradient(ctx, grad):
 
 
 scatter = operator(
-    f"scatter(Tensor y, Tensor maps, Tensor? weights, {_SIZES}) -> Tensor", scatter_kernel, _scatter_fake
+    f"scatter(Tensor y, Tensor maps, Tensor? weights, {_SIZES}) -> Tensor",
+    _scatter_kernel,
+    _scatter_fake,
+    _scatter_setup,
+    _scatter_gradient,
 )
 scatter_out = operator(
     f"scatter_out(Tensor y, Tensor maps, Tensor? weights, {_SIZES}, Tensor(a!) out) -> ()",
     _scatter_out_kernel,
     _no_result,
 )
-differentiate("scatter", _scatter_setup, _scatter_gradient)
 
 
 # wgrad: dw[t, k] = dot(y[row_of_assignment[t, k]], grad[t])
 
 
-def wgrad_kernel(y, grad, maps, tokens, top_k, num_experts, expert_capacity, dtype):
+def _wgrad_kernel(y, grad, maps, tokens, top_k, num_experts, expert_capacity, dtype):
     dw = torch.empty((tokens, top_k), dtype=dtype, device=y.device)
     native.wgrad_into(y, grad, maps, (tokens, top_k, num_experts, expert_capacity), dw)
     return dw
@@ -158,32 +151,35 @@ def _wgrad_setup(ctx, inputs, output):
     ctx.row_dtype = y.dtype
 
 
-def as_weights(dw, row_dtype):
+def _as_weights(dw, row_dtype):
     """Gradients of dw weigh rows: float64 ones go with rows of float64 only."""
     return dw.float() if dw.dtype == torch.float64 and row_dtype != torch.float64 else dw
 
 
 def _wgrad_gradient(ctx, ddw):
     maps, y, grad = ctx.saved_tensors
-    ddw = as_weights(ddw, ctx.row_dtype)
+    ddw = _as_weights(ddw, ctx.row_dtype)
     dy = gather(grad, maps, ddw, *ctx.sizes) if ctx.needs_input_grad[0] else None
     dgrad = scatter(y, maps, ddw, *ctx.sizes) if ctx.needs_input_grad[1] else None
     return dy, dgrad, None, None, None, None, None, None
 
 
 wgrad = operator(
-    f"wgrad(Tensor y, Tensor grad, Tensor maps, {_SIZES}, ScalarType dtype) -> Tensor", wgrad_kernel, _wgrad_fake
+    f"wgrad(Tensor y, Tensor grad, Tensor maps, {_SIZES}, ScalarType dtype) -> Tensor",
+    _wgrad_kernel,
+    _wgrad_fake,
+    _wgrad_setup,
+    _wgrad_gradient,
 )
 wgrad_out = operator(
     f"wgrad_out(Tensor y, Tensor grad, Tensor maps, {_SIZES}, Tensor(a!) out) -> ()", _wgrad_out_kernel, _no_result
 )
-differentiate("wgrad", _wgrad_setup, _wgrad_gradient)
 
 
 # scatter_backward: dy = gather(grad, w) and dw = wgrad(y, grad) in one pass
 
 
-def scatter_backward_kernel(y, grad, maps, weights, tokens, top_k, num_experts, expert_capacity, dtype):
+def _scatter_backward_kernel(y, grad, maps, weights, tokens, top_k, num_experts, expert_capacity, dtype):
     native.require_rank("scatter_backward", "grad", grad, 2)
     dy = torch.empty((num_experts, expert_capacity, grad.shape[1]), dtype=grad.dtype, device=grad.device)
     dw = torch.empty((tokens, top_k), dtype=dtype, device=grad.device)
@@ -216,7 +212,7 @@ def _scatter_backward_setup(ctx, inputs, output):
 def _scatter_backward_gradient(ctx, ddy, ddw):
     maps, y, grad, weights = ctx.saved_tensors
     needs_y, needs_grad, _, needs_weights = ctx.needs_input_grad[:4]
-    ddw = as_weights(ddw, ddy.dtype)
+    ddw = _as_weights(ddw, ddy.dtype)
     dy = dgrad = dw = None
     if needs_y:
         dy = gather(grad, maps, ddw, *ctx.sizes)
@@ -231,8 +227,10 @@ def _scatter_backward_gradient(ctx, ddy, ddw):
 scatter_backward = operator(
     f"scatter_backward(Tensor y, Tensor grad, Tensor maps, Tensor? weights, {_SIZES}, ScalarType dtype)"
     " -> (Tensor, Tensor)",
-    scatter_backward_kernel,
+    _scatter_backward_kernel,
     _scatter_backward_fake,
+    _scatter_backward_setup,
+    _scatter_backward_gradient,
 )
 scatter_backward_out = operator(
     f"scatter_backward_out(Tensor y, Tensor grad, Tensor maps, Tensor? weights, {_SIZES}, Tensor(a!) dy, Tensor(b!) dw)"
@@ -240,7 +238,6 @@ scatter_backward_out = operator(
     _scatter_backward_out_kernel,
     _no_result,
 )
-differentiate("scatter_backward", _scatter_backward_setup, _scatter_backward_gradient)
 
 
 # gather_backward exists for out= alone: without it, it is scatter and wgrad.

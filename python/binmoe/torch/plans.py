@@ -7,8 +7,9 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 from torch.utils import _pytree as pytree
 
-from binmoe.maps import Load, Sizes, load_of, map_length, map_range
-from binmoe.torch import fast, native, ops
+from binmoe.maps import STATUS_ENTRIES, Load, Sizes, load_of, map_length, map_range, symbolic_map_length
+from binmoe.torch import fast, native
+from binmoe.torch.dispatch import operator
 
 
 class Plan:
@@ -21,18 +22,17 @@ class Plan:
     kept_per_expert    [E] int32  counts after it: the row counts of a masked grouped GEMM
     row_of_assignment  [T, K] int32  expert row of an assignment, or -1 (dropped or masked)
     status             [3] int64  ids out of range that a GPU took as masked: how many, position and value of the first
-    A pytree with the leaves `maps` (one block of which the maps above are views) and `status`.
-    Memory: 12*(T*K + E) bytes.
+    A pytree with the one leaf `maps`: the block of int32 of which all of these are views.
+    Memory: 12*(T*K + E) + 24 bytes.
     """
 
-    def __init__(self, maps: Tensor, status: Tensor, tokens: int, top_k: int, num_experts: int, expert_capacity: int):
+    def __init__(self, maps: Tensor, tokens: int, top_k: int, num_experts: int, expert_capacity: int):
         self.maps = maps
-        self.status = status
         self.tokens = tokens
         self.top_k = top_k
         self.num_experts = num_experts
         self.expert_capacity = expert_capacity
-        self.known_maps = None  # `maps`, once fast.py has looked at it
+        self.known = None  # the native module's: what it found out about `maps`
 
     @property
     def sizes(self) -> Sizes:
@@ -70,10 +70,13 @@ class Plan:
     def row_of_assignment(self) -> Tensor:
         return self._map("row_of_assignment").view(self.tokens, self.top_k)
 
+    @property
+    def status(self) -> Tensor:
+        return self.maps[:STATUS_ENTRIES].view(torch.int64)
+
     def load(self) -> Load:
         """Load(kept, dropped, masked, empty, max_over_mean). Waits for the device."""
-        begin = 3 * self.tokens * self.top_k + self.num_experts
-        counts = self.maps[begin:].tolist()
+        counts = self.maps[-2 * self.num_experts :].tolist()  # tokens_per_expert, kept_per_expert
         return load_of(counts[: self.num_experts], counts[self.num_experts :], self.sizes)
 
     def check(self) -> None:
@@ -81,7 +84,7 @@ class Plan:
 
         Cost: O(T*K + E); waits for the device and copies the maps to the host.
         """
-        native.check(self.maps, self.status, self.sizes)
+        native.check(self.maps, self.sizes)
 
     @staticmethod
     def from_bins(
@@ -103,18 +106,22 @@ class Plan:
             top_k, num_tokens, expert_capacity = index(top_k), index(num_tokens), index(expert_capacity)
         indices, bins = _as_map("indices", indices), _as_map("bins", bins)
         bin_ids = None if bin_ids is None else _as_map("bin_ids", bin_ids)
-        arguments = (indices, bin_ids, bins, num_tokens, top_k, expert_capacity)
-        maps, status = plan_from_bins_op(*arguments)
-        return Plan(maps, status, num_tokens, top_k, bins.shape[0], expert_capacity)
+        maps = plan_from_bins_op(indices, bin_ids, bins, num_tokens, top_k, expert_capacity)
+        return Plan(maps, num_tokens, top_k, bins.shape[0], expert_capacity)
+
+    def __reduce__(self):
+        return Plan, (self.maps, *self.sizes)
 
     def __repr__(self):
         sizes = ", ".join(f"{name}={value}" for name, value in self.sizes._asdict().items())
         return f"binmoe.torch.Plan({sizes}, device={self.maps.device})"
 
 
+fast.take_plans(Plan)
+
 pytree.register_pytree_node(
     Plan,
-    lambda plan: ([plan.maps, plan.status], tuple(plan.sizes)),
+    lambda plan: ([plan.maps], tuple(plan.sizes)),
     lambda leaves, sizes: Plan(*leaves, *sizes),
     serialized_type_name="binmoe.torch.Plan",
 )
@@ -137,8 +144,11 @@ def plan(
     out         a Plan of the same sizes and device, to be overwritten
     Errors: T*K or E*C >= 2^31; K < 1; E < 1; C < 0. An id out of range: on the host an error that says where; on a GPU
     it counts as masked, and Plan.status and Plan.check tell of it.
-    Cost: two allocations (on a GPU a workspace as well), no wait. Order: exact, the same on every backend.
+    Cost: one allocation (on a GPU a workspace as well), no wait. Order: exact, the same on every backend.
     """
+    made = fast.plan(expert_ids, num_experts, expert_capacity, policy, weights, out)
+    if made is not None:
+        return made
     _require_tensor("plan", "expert_ids", expert_ids)
     if expert_ids.dim() != 2:
         raise ValueError(f"[plan] expert_ids has {expert_ids.dim()} dimensions, but must be [tokens, top_k]")
@@ -146,18 +156,15 @@ def plan(
         _require_tensor("plan", "weights", weights)
         weights = weights.detach()
     tokens, top_k = expert_ids.shape
-    skip = fast.skips_dispatch(expert_ids, weights)
-    if skip:  # numpy's integers are welcome, floats are not
+    if fast.unobserved():  # numpy's integers are welcome, floats are not
         num_experts, expert_capacity = index(num_experts), index(expert_capacity)
     if out is None:
-        arguments = (expert_ids, num_experts, expert_capacity, policy, weights)
-        maps, status = _plan_kernel(*arguments) if skip else plan_op(*arguments)
-        return Plan(maps, status, tokens, top_k, num_experts, expert_capacity)
+        maps = plan_op(expert_ids, num_experts, expert_capacity, policy, weights)
+        return Plan(maps, tokens, top_k, num_experts, expert_capacity)
     sizes = Sizes(tokens, top_k, num_experts, expert_capacity)
     if not isinstance(out, Plan) or out.sizes != sizes:
         raise ValueError(f"[plan] out is {out!r}, but must be a Plan of {sizes}")
-    arguments = (expert_ids, num_experts, expert_capacity, policy, weights, out.maps, out.status)
-    _plan_out_kernel(*arguments) if skip else plan_out_op(*arguments)
+    plan_out_op(expert_ids, num_experts, expert_capacity, policy, weights, out.maps)
     return out
 
 
@@ -178,57 +185,43 @@ def _as_map(name, value):
     return value.to(torch.int32).contiguous()
 
 
-def _new_maps(like, tokens, top_k, num_experts):
-    length = map_length(tokens, top_k, num_experts)
-    maps = torch.empty(length, dtype=torch.int32, device=like.device)
-    return maps, torch.empty(3, dtype=torch.int64, device=like.device)
-
-
-def _maps_fake(like, tokens, top_k, num_experts):
-    length = 3 * tokens * top_k + 3 * num_experts
-    return like.new_empty((length,), dtype=torch.int32), like.new_empty((3,), dtype=torch.int64)
-
-
 def _plan_kernel(expert_ids, num_experts, expert_capacity, policy, weights):
     tokens, top_k = expert_ids.shape
-    maps, status = _new_maps(expert_ids, tokens, top_k, num_experts)
-    native.plan_into(expert_ids, (tokens, top_k, num_experts, expert_capacity), policy, weights, maps, status)
-    return maps, status
+    maps = expert_ids.new_empty(map_length(tokens, top_k, num_experts), dtype=torch.int32)
+    native.plan_into(expert_ids, (tokens, top_k, num_experts, expert_capacity), policy, weights, maps)
+    return maps
 
 
-def _plan_out_kernel(expert_ids, num_experts, expert_capacity, policy, weights, maps, status):
+def _plan_out_kernel(expert_ids, num_experts, expert_capacity, policy, weights, maps):
     sizes = (*expert_ids.shape, num_experts, expert_capacity)
-    native.require_maps("plan", maps, status, sizes, expert_ids.get_device())
-    native.plan_into(expert_ids, sizes, policy, weights, maps, status)
-    increment_version((maps, status))
+    native.require_maps("plan", maps, sizes, expert_ids.get_device())
+    native.plan_into(expert_ids, sizes, policy, weights, maps)
+    increment_version(maps)
 
 
 def _plan_fake(expert_ids, num_experts, expert_capacity, policy, weights):
-    return _maps_fake(expert_ids, *expert_ids.shape, num_experts)
+    return expert_ids.new_empty(symbolic_map_length(*expert_ids.shape, num_experts), dtype=torch.int32)
 
 
 _PLAN = "Tensor expert_ids, SymInt num_experts, SymInt expert_capacity, str policy, Tensor? weights"
-plan_op = ops.operator(f"plan({_PLAN}) -> (Tensor, Tensor)", _plan_kernel, _plan_fake)
-plan_out_op = ops.operator(
-    f"plan_out({_PLAN}, Tensor(a!) maps, Tensor(b!) status) -> ()", _plan_out_kernel, lambda *_: None
-)
+plan_op = operator(f"plan({_PLAN}) -> Tensor", _plan_kernel, _plan_fake)
+plan_out_op = operator(f"plan_out({_PLAN}, Tensor(a!) maps) -> ()", _plan_out_kernel, lambda *_: None)
 
 
 def _plan_from_bins_kernel(indices, bin_ids, bins, tokens, top_k, expert_capacity):
     num_experts = bins.shape[0]
-    maps, status = _new_maps(bins, tokens, top_k, num_experts)
-    sizes = (tokens, top_k, num_experts, expert_capacity)
-    native.plan_from_bins_into(indices, bin_ids, bins, sizes, maps, status)
-    return maps, status
+    maps = bins.new_empty(map_length(tokens, top_k, num_experts), dtype=torch.int32)
+    native.plan_from_bins_into(indices, bin_ids, bins, (tokens, top_k, num_experts, expert_capacity), maps)
+    return maps
 
 
 def _plan_from_bins_fake(indices, bin_ids, bins, tokens, top_k, expert_capacity):
-    return _maps_fake(bins, tokens, top_k, bins.shape[0])
+    return bins.new_empty(symbolic_map_length(tokens, top_k, bins.shape[0]), dtype=torch.int32)
 
 
-plan_from_bins_op = ops.operator(
+plan_from_bins_op = operator(
     "plan_from_bins(Tensor indices, Tensor? bin_ids, Tensor bins, SymInt tokens, SymInt top_k, SymInt expert_capacity)"
-    " -> (Tensor, Tensor)",
+    " -> Tensor",
     _plan_from_bins_kernel,
     _plan_from_bins_fake,
 )

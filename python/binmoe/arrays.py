@@ -172,6 +172,7 @@ def gather(x: ArrayLike, plan: Plan, weights: ArrayLike | None = None, *, out: n
     out      [E, C, H] as x; must not overlap an input; every element is written
     Cost: reads U*H, writes E*C*H elements (U: tokens with a kept row). Order: bit-identical on every backend.
     """
+    _require_apart("gather", {"out": out}, x=x, weights=weights)
     x = _rows("gather", "x", x, 2)
     y, target = _output("gather", "out", out, _expert_shape("gather", plan, x), x.dtype)
     w, _held = weights_argument("gather", "weights", weights, plan.sizes)
@@ -189,6 +190,7 @@ def scatter(y: ArrayLike, plan: Plan, weights: ArrayLike | None = None, *, out: 
     out      [T, H] as y
     Cost: reads A*H, writes T*H elements (A: kept rows). Order: bit-identical on every backend.
     """
+    _require_apart("scatter", {"out": out}, y=y, weights=weights)
     y = _expert_rows("scatter", "y", y, plan)
     out, target = _output("scatter", "out", out, (plan.sizes.tokens, y.shape[2]), y.dtype)
     w, _held = weights_argument("scatter", "weights", weights, plan.sizes)
@@ -207,6 +209,7 @@ def wgrad(
     out    [T, K] or [T*K], contiguous
     Order: fixed per backend; |error| <= H * 2^-24 * sum |y*grad|.
     """
+    _require_apart("wgrad", {"out": out}, y=y, grad=grad)
     y, grad = _expert_rows("wgrad", "y", y, plan), _rows("wgrad", "grad", grad, 2)
     dw = _weight_gradients("wgrad", plan, dtype, y, out)
     _native.wgrad(plan._argument, _rows_argument(y), _rows_argument(grad), _gradient_argument(dw), _PLACE)
@@ -227,8 +230,9 @@ def scatter_backward(
     need_dw  False: dw is None and y may be None
     out      (dy, dw); dw in the dtype of the weights (none: as in wgrad)
     """
-    grad = _rows("scatter_backward", "grad", grad, 2)
     own_dy, own_dw = (None, None) if out is None else out
+    _require_apart("scatter_backward", {"dy": own_dy, "dw": own_dw}, y=y, grad=grad, weights=weights)
+    grad = _rows("scatter_backward", "grad", grad, 2)
     dy, target = _output("scatter_backward", "dy", own_dy, _expert_shape("scatter_backward", plan, grad), grad.dtype)
     w, held = weights_argument("scatter_backward", "weights", weights, plan.sizes)
     y_argument, dw = _NO_ROWS, None
@@ -254,8 +258,9 @@ def gather_backward(
     need_dw  False: dw is None and x may be None
     out      (dx, dw); dw in the dtype of the weights (none: as in wgrad)
     """
-    dy = _expert_rows("gather_backward", "dy", dy, plan)
     own_dx, own_dw = (None, None) if out is None else out
+    _require_apart("gather_backward", {"dx": own_dx, "dw": own_dw}, dy=dy, x=x, weights=weights)
+    dy = _expert_rows("gather_backward", "dy", dy, plan)
     dx, target = _output("gather_backward", "dx", own_dx, (plan.sizes.tokens, dy.shape[2]), dy.dtype)
     w, held = weights_argument("gather_backward", "weights", weights, plan.sizes)
     x_argument, dw = _NO_ROWS, None
@@ -356,6 +361,15 @@ def _output(operation, name, out, shape, dtype):
     return (out, None) if _is_rows(out) else (np.empty(shape, dtype), out)
 
 
+def _require_apart(operation, outputs, **inputs):
+    """The library compares what it is given; this, arrays of which it may be given a copy."""
+    given = {name: out for name, out in outputs.items() if isinstance(out, np.ndarray)}
+    for name, out in given.items():
+        for other_name, other in (inputs | given).items():
+            if other_name != name and isinstance(other, np.ndarray) and np.may_share_memory(out, other):
+                raise ValueError(f"[{operation}] {name} overlaps {other_name} in memory; an output needs its own")
+
+
 def _deliver(result, target):
     if target is None:
         return result
@@ -392,8 +406,8 @@ def _weight_gradients(operation, plan, like, rows, out):
         return np.empty(shape, dtype)
     if not isinstance(out, np.ndarray) or out.dtype not in _FLOATS:
         raise TypeError(f"[{operation}] dw must be a numpy array of float32, float64, bfloat16 or float16")
-    if out.ndim == 2:
-        _require_shape(operation, "dw", out.shape, shape)
+    if out.shape not in (shape, (shape[0] * shape[1],)):
+        raise ValueError(f"[{operation}] dw has the shape {list(out.shape)}, but must have {list(shape)}")
     if not out.flags.c_contiguous or not out.flags.writeable:
         raise ValueError(f"[{operation}] dw must be contiguous and writeable")
     return out

@@ -61,6 +61,7 @@ def _num_tokens(operation, indices, top_k):
 
 
 def _require_all_assignments(operation, x, indices, top_k):
+    _require(top_k >= 1, operation, f"top_k is {top_k}, but at least 1 is wanted")
     count = indices.shape[0]
     wanted = x.shape[0] * top_k
     _require(count == wanted, operation, f"indices has {count} entries, but x has {x.shape[0]} rows: {wanted} wanted")

@@ -173,7 +173,10 @@ def test_what_is_refused_and_what_is_said():
     frozen.flags.writeable = False
     refuses(ValueError, "[gather] out is read-only", binmoe.gather, x, plan, out=frozen)
     block = np.ones((12, 4))
-    refuses(ValueError, "[gather] y overlaps x", binmoe.gather, block[:5], plan, out=block[4:10].reshape(3, 2, 4))
+    refuses(ValueError, "[gather] out overlaps x", binmoe.gather, block[:5], plan, out=block[4:10].reshape(3, 2, 4))
+    cube = np.ones((9, 2, 8))  # what is no rows at one distance is copied first
+    refuses(ValueError, "[gather] out overlaps x", binmoe.gather, cube[:5, 0, ::2], plan, out=cube[4:7, :, 1::2])
+    refuses(ValueError, "[wgrad] dw has the shape [5, 2, 1]", binmoe.wgrad, y, x, plan, out=np.ones((5, 2, 1)))
     refuses(TypeError, "bins has dtype float64", binmoe.Plan.from_bins, IDS[0], w[0], 2, 5, 2)
     refuses(ValueError, "[plan_from_bins] tokens is -1", binmoe.Plan.from_bins, IDS[0], IDS[1], 2, -1, 2)
     refuses(ValueError, "bin_ids has 1 entries", binmoe.Plan.from_bins, IDS[0], IDS[1], 2, 5, 2, IDS[0, :1])

@@ -140,6 +140,18 @@ def test_an_output_must_not_overlap_an_input(device):
     )
 
 
+def test_an_output_that_is_filled_through_a_copy_must_not_overlap_an_input_either(device):
+    cube = torch.zeros(9, 2, 8, device=device)
+    plan = bt.plan(torch.tensor(IDS, device=device), 3, 2)
+    x, far = cube[:5, 0, ::2], cube[5:8, :, ::2]
+    assert bt.gather(x, plan, out=far) is far
+    refuses(ValueError, "[gather] out overlaps x in memory", bt.gather, x, plan, out=cube[4:7, :, 1::2])
+    refuses(ValueError, "[scatter] out overlaps y in memory", bt.scatter, far, plan, out=cube[3:8, 0, ::2])
+    w, dw = torch.ones(2, 10, device=device)[:, ::2].T, torch.ones(5, 2, device=device)
+    bt.scatter_backward(far, x, plan, w, out=(torch.zeros(3, 2, 4, device=device), dw))
+    refuses(ValueError, "dw overlaps weights", bt.scatter_backward, far, x, plan, w, out=(cube[:3, :, :4].clone(), w))
+
+
 def test_bins_from_elsewhere_are_checked_on_the_host():
     indices, bins = torch.tensor([0, 3, 5, 1, 4, 2, 7]), torch.tensor([3, 5, 7])
 

@@ -66,82 +66,81 @@ def check(maps, sizes):
 
 
 def gather_into(x, maps, weights, sizes, y):
-    operation, index = "gather", x.get_device()
-    require_rank(operation, "x", x, 2)
-    require_experts(operation, "out", y, sizes)
-    plan = (_map(operation, "the plan", maps, map_length(*sizes[:3]), index), *sizes)
-    x_argument, _x = _rows(operation, "x", x, index)
-    w, _w = _weights(operation, "weights", weights, sizes, index)
-    y_argument, target = _rows(operation, "out", y, index)
-    _call(_native.gather, index, plan, x_argument, w, y_argument)
-    if target is not y:
-        y.copy_(target)
+    require_rank("gather", "x", x, 2)
+    require_experts("gather", "out", y, sizes)
+    _move("gather", maps, sizes, {"x": x, "weights": weights}, {"out": y})
 
 
 def scatter_into(y, maps, weights, sizes, out):
-    operation, index = "scatter", y.get_device()
-    require_experts(operation, "y", y, sizes)
-    require_rank(operation, "out", out, 2)
-    require_float(operation, "y", y)
-    plan = (_map(operation, "the plan", maps, map_length(*sizes[:3]), index), *sizes)
-    y_argument, _y = _rows(operation, "y", y, index)
-    w, _w = _weights(operation, "weights", weights, sizes, index)
-    out_argument, target = _rows(operation, "out", out, index)
-    _call(_native.scatter, index, plan, y_argument, w, out_argument)
-    if target is not out:
-        out.copy_(target)
+    require_experts("scatter", "y", y, sizes)
+    require_rank("scatter", "out", out, 2)
+    require_float("scatter", "y", y)
+    _move("scatter", maps, sizes, {"y": y, "weights": weights}, {"out": out})
 
 
 def wgrad_into(y, grad, maps, sizes, dw):
-    operation, index = "wgrad", y.get_device()
-    require_experts(operation, "y", y, sizes)
-    require_rank(operation, "grad", grad, 2)
-    require_float(operation, "y", y)
-    plan = (_map(operation, "the plan", maps, map_length(*sizes[:3]), index), *sizes)
-    y_argument, _y = _rows(operation, "y", y, index)
-    grad_argument, _grad = _rows(operation, "grad", grad, index)
-    dw_argument, target = _weights(operation, "dw", dw, sizes, index)
-    _call(_native.wgrad, index, plan, y_argument, grad_argument, dw_argument)
-    if target is not dw:
-        dw.copy_(target)
+    require_experts("wgrad", "y", y, sizes)
+    require_rank("wgrad", "grad", grad, 2)
+    require_float("wgrad", "y", y)
+    _move("wgrad", maps, sizes, {"y": y, "grad": grad}, {"dw": dw})
 
 
 def scatter_backward_into(y, grad, maps, weights, sizes, dy, dw):
-    operation, index = "scatter_backward", grad.get_device()
+    operation = "scatter_backward"
     require_experts(operation, "y", y, sizes)
     require_float(operation, "y", y)
     require_rank(operation, "grad", grad, 2)
     require_experts(operation, "dy", dy, sizes)
-    plan = (_map(operation, "the plan", maps, map_length(*sizes[:3]), index), *sizes)
-    y_argument, _y = _rows(operation, "y", y, index)
-    grad_argument, _grad = _rows(operation, "grad", grad, index)
-    w, _w = _weights(operation, "weights", weights, sizes, index)
-    dy_argument, dy_target = _rows(operation, "dy", dy, index)
-    dw_argument, dw_target = _weights(operation, "dw", dw, sizes, index)
-    _call(_native.scatter_backward, index, plan, y_argument, grad_argument, w, dy_argument, dw_argument)
-    if dy_target is not dy:
-        dy.copy_(dy_target)
-    if dw_target is not dw:
-        dw.copy_(dw_target)
+    _move(operation, maps, sizes, {"y": y, "grad": grad, "weights": weights}, {"dy": dy, "dw": dw})
 
 
 def gather_backward_into(dy, x, maps, weights, sizes, dx, dw):
-    operation, index = "gather_backward", dy.get_device()
+    operation = "gather_backward"
     require_experts(operation, "dy", dy, sizes)
     require_float(operation, "dy", dy)
     require_rank(operation, "x", x, 2)
     require_rank(operation, "dx", dx, 2)
+    _move(operation, maps, sizes, {"dy": dy, "weights": weights, "x": x}, {"dx": dx, "dw": dw})
+
+
+def _move(operation, maps, sizes, inputs, outputs):
+    """Run an operation on tensors by name, in the order of the native function; an input may be None."""
+    index = next(iter(inputs.values())).get_device()
     plan = (_map(operation, "the plan", maps, map_length(*sizes[:3]), index), *sizes)
-    dy_argument, _dy = _rows(operation, "dy", dy, index)
-    w, _w = _weights(operation, "weights", weights, sizes, index)
-    x_argument, _x = _rows(operation, "x", x, index)
-    dx_argument, dx_target = _rows(operation, "dx", dx, index)
-    dw_argument, dw_target = _weights(operation, "dw", dw, sizes, index)
-    _call(_native.gather_backward, index, plan, dy_argument, w, x_argument, dx_argument, dw_argument)
-    if dx_target is not dx:
-        dx.copy_(dx_target)
-    if dw_target is not dw:
-        dw.copy_(dw_target)
+    taken = {}  # name: (argument, the tensor that it is of)
+    for name, tensor in (inputs | outputs).items():
+        convert = _weights if name in ("weights", "dw") else _rows
+        taken[name] = convert(operation, name, tensor, sizes, index)
+    copies = {name: tensor is not taken[name][1] for name, tensor in (inputs | outputs).items()}
+    if any(copies.values()):
+        _require_apart(operation, inputs, outputs, copies)
+    _call(getattr(_native, operation), index, plan, *(argument for argument, _ in taken.values()))
+    for name, out in outputs.items():
+        if copies[name]:
+            out.copy_(taken[name][1])
+
+
+def _require_apart(operation, inputs, outputs, copies):
+    """The library compares what it is given; this, tensors of which it is given a copy."""
+    tensors = inputs | outputs
+    for name, out in outputs.items():
+        for other_name, other in tensors.items():
+            if other_name == name or other is None or not (copies[name] or copies[other_name]):
+                continue
+            (begin, end), (other_begin, other_end) = _extent(out), _extent(other)
+            if begin < other_end and other_begin < end:
+                raise ValueError(
+                    f"[{operation}] {name} overlaps {other_name} in memory; an output needs its own"
+                )
+
+
+def _extent(tensor):
+    """Addresses of the first byte and past the last."""
+    begin = tensor.data_ptr()
+    if tensor.numel() == 0:
+        return begin, begin
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return begin, begin + (last + 1) * tensor.element_size()
 
 
 def _on(index):
@@ -170,6 +169,14 @@ def _require_device(operation, name, tensor, index):
         raise ValueError(
             f"[{operation}] {name} is on {_device(tensor.get_device())}, but another argument is on {_device(index)}"
         )
+
+
+def new_rows(shape, like):
+    """A tensor of that shape, as `like`; large ones on the host in huge pages where the system has them."""
+    rows = torch.empty(shape, dtype=like.dtype, device=like.device)
+    if rows.is_cpu:
+        _native.advise_huge_pages(rows.data_ptr(), rows.nbytes)
+    return rows
 
 
 def require_maps(operation, maps, sizes, index):
@@ -207,7 +214,7 @@ def _map(operation, name, tensor, length, index):
     return tensor.data_ptr()
 
 
-def _rows(operation, name, tensor, index):
+def _rows(operation, name, tensor, _sizes, index):
     """(argument, the tensor that it is of: a copy where rows do not stand at one distance)."""
     _require_device(operation, name, tensor, index)
     shape = tensor.shape

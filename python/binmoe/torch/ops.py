@@ -23,7 +23,7 @@ def _no_result(*_arguments):
 
 def _gather_kernel(x, maps, weights, *sizes):
     native.require_rank("gather", "x", x, 2)
-    y = torch.empty((sizes[2], sizes[3], x.shape[1]), dtype=x.dtype, device=x.device)
+    y = native.new_rows((sizes[2], sizes[3], x.shape[1]), x)
     native.gather_into(x, maps, weights, sizes, y)
     return y
 
@@ -75,7 +75,7 @@ gather_out = operator(
 
 def _scatter_kernel(y, maps, weights, *sizes):
     native.require_experts("scatter", "y", y, sizes)
-    out = torch.empty((sizes[0], y.shape[2]), dtype=y.dtype, device=y.device)
+    out = native.new_rows((sizes[0], y.shape[2]), y)
     native.scatter_into(y, maps, weights, sizes, out)
     return out
 
@@ -181,7 +181,7 @@ wgrad_out = operator(
 
 def _scatter_backward_kernel(y, grad, maps, weights, tokens, top_k, num_experts, expert_capacity, dtype):
     native.require_rank("scatter_backward", "grad", grad, 2)
-    dy = torch.empty((num_experts, expert_capacity, grad.shape[1]), dtype=grad.dtype, device=grad.device)
+    dy = native.new_rows((num_experts, expert_capacity, grad.shape[1]), grad)
     dw = torch.empty((tokens, top_k), dtype=dtype, device=grad.device)
     sizes = (tokens, top_k, num_experts, expert_capacity)
     native.scatter_backward_into(y, grad, maps, weights, sizes, dy, dw)

@@ -105,7 +105,7 @@ bench_all() {
     python3 scripts/bench_cuda_torch.py --json "$results/torch.json" --beside "$results/bench_cuda.json" |
       tee "$results/torch.md"
     install_python
-    python3 -m binmoe.bench --device cuda --modes given --no-layer --json "$results/python.json" |
+    python3 -m binmoe.bench --device cuda --json "$results/python.json" |
       tee "$results/python.md"
   else
     echo "torch with a GPU is not here: it was not timed"

@@ -47,10 +47,13 @@ fi
 
 # The stamp is a copy of the list, so that a changed list installs again.
 make_venv() {  # folder, list
-  ! cmp -s "$2" "$1/installed.txt" || return 0
+  ! cmp -s "$2" "$1/installed.txt" || [[ $1 == .venv && ! -d .venv/wheels ]] || return 0
   echo "setup: making $1 from $2"
   python3 -m venv --clear "$1"
   "$1/bin/python" -m pip install --quiet --disable-pip-version-check -r "$2"
+  # What `pip install .` asks the index for, so that the stage of that name needs none.
+  [[ $1 != .venv ]] || grep -E '^(ml_dtypes|nanobind|numpy|scikit-build-core)==' "$2" |
+    "$1/bin/python" -m pip download --quiet --disable-pip-version-check --dest "$1/wheels" -r /dev/stdin
   cp "$2" "$1/installed.txt"
 }
 [[ $1 != all ]] || make_venv .venv requirements-dev.txt

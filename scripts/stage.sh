@@ -29,6 +29,15 @@ case "${1:-}" in
       --config-settings build-dir=build/python --config-settings cmake.define.BINMOE_CUDA=OFF .
     python -m pytest -q tests/python
     ;;
+  pip_install)  # as a user does, in a fresh venv; without torch, and on the reference backend, which builds at once
+    rm -rf build/fresh
+    python -m venv build/fresh
+    build/fresh/bin/python -m pip install -q --disable-pip-version-check --no-index --find-links .venv/wheels \
+      -C cmake.define.BINMOE_CPU=OFF -C cmake.define.BINMOE_CUDA=OFF .
+    cd build/fresh
+    bin/python -m binmoe info
+    bin/python "$OLDPWD/scripts/stages/installed_package.py"
+    ;;
   triton)  # the Triton-Ascend kernels, without an NPU: a process for the interpreter, one for what the compiler makes
     export BINMOE_LIBRARY="$PWD/build/tests/lib/libbinmoe.so" BINMOE_REQUIRE_ASCEND=1 PYTHONPATH="$PWD/python"
     PATH="$PWD/.venv-ascend/bin:$PATH"
@@ -80,7 +89,7 @@ case "${1:-}" in
     run_tests aarch64 -j2 -LE long
     ;;
   *)
-    echo "usage: scripts/stage.sh format|build|python DIR|python_package|triton|asan|tsan|fuzz|no_cpu|installed" \
+    echo "usage: scripts/stage.sh format|build|python DIR|python_package|pip_install|triton|asan|tsan|fuzz|no_cpu|installed" \
       "or cuda|long|aarch64" >&2
     exit 2
     ;;

@@ -1,7 +1,8 @@
 """What numpy's and torch's plans share: sizes, load, drop policies, and the block that holds a plan's maps.
 
-A plan is one block of int32, so that it costs one allocation: the status, three int64; row_of_assignment, indices and
-bin_ids of T*K entries each; bins, tokens_per_expert and kept_per_expert of E entries each (python/src/arguments.h).
+A plan is one block of int32, so that it costs one allocation: row_of_assignment and indices of T*K entries each; the
+status, three int64 at an address that fits them; bin_ids of T*K entries; bins, tokens_per_expert and kept_per_expert of
+E entries each (python/src/arguments.h). row_of_assignment comes first: kernels read the rows of a token as one vector.
 """
 
 from typing import NamedTuple
@@ -32,9 +33,7 @@ class Load(NamedTuple):
     max_over_mean: float
 
 
-_BY_ASSIGNMENT = ("row_of_assignment", "indices", "bin_ids")
-STATUS_ENTRIES = 6
-_BY_EXPERT = ("bins", "tokens_per_expert", "kept_per_expert")
+_STATUS_ENTRIES = 6
 
 
 def map_length(tokens, top_k, num_experts):
@@ -46,17 +45,27 @@ def map_length(tokens, top_k, num_experts):
 
 def symbolic_map_length(tokens, top_k, num_experts):
     """map_length of sizes that a compiler may know by name only: no comparison."""
-    return STATUS_ENTRIES + 3 * tokens * top_k + 3 * num_experts
+    return 3 * tokens * top_k + _STATUS_ENTRIES + 3 * num_experts
 
 
 def map_range(name, tokens, top_k, num_experts):
-    """(begin, end) of one map in the block."""
+    """(begin, end) of one map in the block, or of the status."""
     assignments = tokens * top_k
-    if name in _BY_ASSIGNMENT:
-        begin = STATUS_ENTRIES + _BY_ASSIGNMENT.index(name) * assignments
-        return begin, begin + assignments
-    begin = STATUS_ENTRIES + 3 * assignments + _BY_EXPERT.index(name) * num_experts
-    return begin, begin + num_experts
+    lengths = {
+        "row_of_assignment": assignments,
+        "indices": assignments,
+        "status": _STATUS_ENTRIES,
+        "bin_ids": assignments,
+        "bins": num_experts,
+        "tokens_per_expert": num_experts,
+        "kept_per_expert": num_experts,
+    }
+    begin = 0
+    for other, length in lengths.items():
+        if other == name:
+            break
+        begin += length
+    return begin, begin + lengths[name]
 
 
 def policy_code(policy):

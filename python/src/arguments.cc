@@ -28,7 +28,7 @@ int64_t block_length(const PlanArgument& argument) {
   const auto& [maps, tokens, top_k, num_experts, expert_capacity] = argument;
   const auto fits = [](int64_t value) { return value >= 0 && value >> 31 == 0; };
   if (!fits(tokens) || !fits(top_k) || !fits(num_experts) || !fits(expert_capacity) || num_experts == 0) return 0;
-  if (!fits(tokens * top_k)) return 0;
+  if (!fits(tokens * top_k) || !fits(num_experts * expert_capacity)) return 0;
   return kStatusEntries + 3 * (tokens * top_k + num_experts);
 }
 
@@ -39,10 +39,10 @@ PlanView plan_of(const char* operation, const PlanArgument& argument) {
   if (block == nullptr || sizes.tokens < 0 || sizes.top_k < 0) return plan;  // dispatch says what is wrong
   const auto assignments = static_cast<uint64_t>(sizes.assignments());
   const auto experts = static_cast<uint64_t>(sizes.num_experts);
-  plan.status = reinterpret_cast<int64_t*>(block);
-  plan.row_of_assignment = block + kStatusEntries;
-  plan.indices = plan.row_of_assignment + assignments;
-  plan.bin_ids = plan.indices + assignments;
+  plan.row_of_assignment = block;
+  plan.indices = block + assignments;
+  plan.status = reinterpret_cast<int64_t*>(block + 2 * assignments);
+  plan.bin_ids = block + 2 * assignments + kStatusEntries;
   plan.bins = plan.bin_ids + assignments;
   plan.tokens_per_expert = plan.bins + experts;
   plan.kept_per_expert = plan.bins + 2 * experts;

@@ -24,8 +24,8 @@ inline void* pointer(Address address) {
 
 Sizes sizes_of(const char* operation, const PlanArgument& argument);
 
-/// One block of int32 holds a plan: the status (three int64), row_of_assignment, indices, bin_ids of T*K each, bins,
-/// tokens_per_expert, kept_per_expert of E each. binmoe/maps.py is the same for Python.
+/// One block of int32 holds a plan: row_of_assignment, indices of T*K each, the status (three int64), bin_ids of T*K,
+/// bins, tokens_per_expert, kept_per_expert of E each. binmoe/maps.py is the same for Python.
 PlanView plan_of(const char* operation, const PlanArgument& argument);
 
 /// Entries of that block; 0 for sizes that the library will refuse.

@@ -1,5 +1,6 @@
-// What torch says of a tensor through DLPack's exchange table: a call of C instead of eight of Python. The layout is that
-// of DLPack 1.3 (https://dmlc.github.io/dlpack/latest/c_api.html: DLTensor, DLPackExchangeAPI); only its first parts.
+// What torch says of a tensor through DLPack's exchange table: a call of C instead of eight of Python. The layout is
+// that of DLPack 1.3 (https://dmlc.github.io/dlpack/latest/c_api.html: DLTensor, DLPackExchangeAPI); only its first
+// parts.
 #pragma once
 
 #include <nanobind/nanobind.h>

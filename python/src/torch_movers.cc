@@ -1,6 +1,7 @@
 // plan, gather and scatter of ordinary torch tensors without torch's dispatcher, for decoding: contiguous, no gradient,
-// nothing that looks on. It knows torch by Python's and DLPack's interfaces alone, so it is tied to no version. It returns
-// None for whatever is not ordinary; then the caller takes the operator, which says what is wrong if something is.
+// nothing that looks on. It knows torch by Python's and DLPack's interfaces alone, so it is tied to no version. It
+// returns None for whatever is not ordinary; then the caller takes the operator, which says what is wrong if something
+// is.
 #include "torch_movers.h"
 
 #include <algorithm>
@@ -60,8 +61,7 @@ class Name {
 
 struct Names {
   Name dtype{"dtype"}, expert_capacity{"expert_capacity"}, is_neg{"is_neg"}, known{"known"}, level{"_current_level"},
-      maps{"maps"}, num_experts{"num_experts"}, requires_grad{"requires_grad"},
-      tokens{"tokens"}, top_k{"top_k"};
+      maps{"maps"}, num_experts{"num_experts"}, requires_grad{"requires_grad"}, tokens{"tokens"}, top_k{"top_k"};
 };
 
 const Names& names() {
@@ -318,15 +318,21 @@ void bind_torch_movers(nb::module_& module) {
   nb::class_<KnownPlan>(module, "KnownPlan");
   const auto make = [](TorchMovers* place, nb::object plan, nb::dict policies, nb::tuple tensors, nb::dict torch) {
     const auto at = [&](const char* name) { return nb::object(torch[name]); };
-    TorchFunctions functions{nb::cast<nb::tuple>(at("observers")), at("forward_ad"), at("is_grad_enabled"),
-                             at("current_device"), at("increment_version"), at("empty_cpu"), at("empty_cuda"),
-                             at("int32"), at("uint8")};
+    TorchFunctions functions{nb::cast<nb::tuple>(at("observers")),
+                             at("forward_ad"),
+                             at("is_grad_enabled"),
+                             at("current_device"),
+                             at("increment_version"),
+                             at("empty_cpu"),
+                             at("empty_cuda"),
+                             at("int32"),
+                             at("uint8")};
     new (place) TorchMovers(std::move(plan), std::move(policies), std::move(tensors), std::move(functions));
   };
   nb::class_<TorchMovers>(module, "TorchMovers", "plan, gather and scatter of torch tensors past the dispatcher.")
       .def("__init__", make, "plan"_a, "policies"_a, "tensors"_a, "torch"_a)
-      .def("plan", &TorchMovers::plan, "ids"_a.none(), "num_experts"_a.none(), "expert_capacity"_a.none(), "policy"_a.none(),
-           "weights"_a.none(), "out"_a.none())
+      .def("plan", &TorchMovers::plan, "ids"_a.none(), "num_experts"_a.none(), "expert_capacity"_a.none(),
+           "policy"_a.none(), "weights"_a.none(), "out"_a.none())
       .def("unobserved", &TorchMovers::unobserved)
       .def("gather", &TorchMovers::gather, "x"_a.none(), "plan"_a.none(), "weights"_a.none(), "out"_a.none())
       .def("scatter", &TorchMovers::scatter, "y"_a.none(), "plan"_a.none(), "weights"_a.none(), "out"_a.none());

@@ -1,6 +1,6 @@
-// y[row_of_assignment[a]] = w[a] * x[a / top_k]. Large outputs in token order: a row of x is read once and pushed to its
-// places while it is in the cache (.78 -> 1.04 of a copy, docs/cpu.md). Small ones in the order of their rows: a thread
-// writes the same rows whatever the routing, and finds them in its core's cache (1.3 -> 2.4 of a copy).
+// y[row_of_assignment[a]] = w[a] * x[a / top_k]. Large outputs in token order: a row of x is read once and pushed to
+// its places while it is in the cache (.78 -> 1.04 of a copy, docs/cpu.md). Small ones in the order of their rows: a
+// thread writes the same rows whatever the routing, and finds them in its core's cache (1.3 -> 2.4 of a copy).
 #include "cpu/operations.h"
 #include "cpu/work.h"
 

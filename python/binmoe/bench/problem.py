@@ -69,7 +69,7 @@ def make_routing(routing, tokens, top_k, num_experts):
     p = 1.0 / np.arange(1, num_experts + 1) if routing == "zipf" else np.ones(num_experts)
     score = np.log(p) - np.log(-np.log(u)).reshape(tokens, num_experts)
     order = np.argsort(-score, axis=1, kind="stable")[:, : min(top_k, num_experts)]
-    return order[:, np.arange(top_k) % order.shape[1]].astype(np.int32)
+    return order[:, np.arange(top_k) % order.shape[1]].astype(np.int32, order="C")
 
 
 @dataclass

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 from torch.utils import _pytree as pytree
 
-from binmoe.maps import STATUS_ENTRIES, Load, Sizes, load_of, map_length, map_range, symbolic_map_length
+from binmoe.maps import Load, Sizes, load_of, map_length, map_range, symbolic_map_length
 from binmoe.torch import fast, native
 from binmoe.torch.dispatch import operator
 
@@ -72,7 +72,7 @@ class Plan:
 
     @property
     def status(self) -> Tensor:
-        return self.maps[:STATUS_ENTRIES].view(torch.int64)
+        return self._map("status").view(torch.int64)
 
     def load(self) -> Load:
         """Load(kept, dropped, masked, empty, max_over_mean). Waits for the device."""

@@ -89,8 +89,8 @@ case "${1:-}" in
     run_tests aarch64 -j2 -LE long
     ;;
   *)
-    echo "usage: scripts/stage.sh format|build|python DIR|python_package|pip_install|triton|asan|tsan|fuzz|no_cpu|installed" \
-      "or cuda|long|aarch64" >&2
+    echo "usage: scripts/stage.sh format|build|python DIR|python_package|pip_install|triton|asan|tsan|fuzz|no_cpu" \
+      "or installed|cuda|long|aarch64" >&2
     exit 2
     ;;
 esac

@@ -46,9 +46,6 @@ class Name {
   explicit Name(const char* text) : name_(PyUnicode_InternFromString(text)) {}
   nb::object of(nb::handle object) const { return checked(PyObject_GetAttr(object.ptr(), name_)); }
   nb::object call(nb::handle object) const { return checked(PyObject_CallMethodNoArgs(object.ptr(), name_)); }
-  nb::object call(nb::handle object, nb::handle argument) const {
-    return checked(PyObject_CallMethodOneArg(object.ptr(), name_, argument.ptr()));
-  }
   void set(nb::handle object, nb::handle value) const {
     const int failed = PyObject_SetAttr(object.ptr(), name_, value.ptr());
     if (failed != 0) PyErr_Clear();

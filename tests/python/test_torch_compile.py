@@ -40,7 +40,9 @@ def test_every_operator_passes_opcheck(device):
     torch.library.opcheck(plans.plan_op.overload, (ids, 3, 2, "token_order", None))
     torch.library.opcheck(plans.plan_op.overload, (ids, 3, 2, "by_weight", w_free))
     bins = plan.bins.clone()
-    torch.library.opcheck(plans.plan_from_bins_op.overload, (plan.indices[: int(bins[-1])].clone(), None, bins, 5, 2, 2))
+    torch.library.opcheck(
+        plans.plan_from_bins_op.overload, (plan.indices[: int(bins[-1])].clone(), None, bins, 5, 2, 2)
+    )
     outs = torch.empty_like(x_free), torch.empty_like(y_free), torch.empty_like(w_free)
     torch.library.opcheck(ops.gather_out.overload, (x_free, maps, w_free, *SIZES, outs[1]))
     torch.library.opcheck(ops.scatter_out.overload, (y_free, maps, w_free, *SIZES, outs[0]))

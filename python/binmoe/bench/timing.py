@@ -29,8 +29,11 @@ class Clock:
         self.rounds = rounds
 
     def measure(self, prepared):
-        """{name: what prepare returned} -> {name: Time}. Each round begins with another way: on a GPU that is at its power
-        limit the one that follows the most expensive way would else pay for it in every round."""
+        """{name: what prepare returned} -> {name: Time}.
+
+        Each round begins with another way: on a GPU at its power limit the one that follows the most expensive way
+        would else pay for it in every round.
+        """
         samples = {name: [] for name in prepared}
         names = list(prepared)
         for number in range(self.rounds):

@@ -129,9 +129,7 @@ def _require_apart(operation, inputs, outputs, copies):
                 continue
             (begin, end), (other_begin, other_end) = _extent(out), _extent(other)
             if begin < other_end and other_begin < end:
-                raise ValueError(
-                    f"[{operation}] {name} overlaps {other_name} in memory; an output needs its own"
-                )
+                raise ValueError(f"[{operation}] {name} overlaps {other_name} in memory; an output needs its own")
 
 
 def _extent(tensor):

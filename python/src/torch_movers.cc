@@ -235,12 +235,18 @@ class TorchMovers {
     });
   }
 
-  TensorView view_of(nb::handle tensor, std::optional<int> device = std::nullopt) const {
-    require(is_tensor(tensor) && names().is_neg.call(tensor).ptr() == Py_False);
+  dlpack::Tensor raw_of(nb::handle tensor) const {
     dlpack::Tensor raw{};
     const bool failed = exchange_->tensor_from_object(tensor.ptr(), &raw) != 0;
     if (failed) PyErr_Clear();
-    require(!failed && raw.lanes == 1 && raw.byte_offset == 0 && raw.rank >= 1 && raw.rank <= 3);
+    require(!failed);
+    return raw;
+  }
+
+  TensorView view_of(nb::handle tensor, std::optional<int> device = std::nullopt) const {
+    require(is_tensor(tensor) && names().is_neg.call(tensor).ptr() == Py_False);
+    const dlpack::Tensor raw = raw_of(tensor);
+    require(raw.lanes == 1 && raw.byte_offset == 0 && raw.rank >= 1 && raw.rank <= 3);
     require(raw.device_type == dlpack::kCpu || raw.device_type == dlpack::kCuda);
     TensorView view{raw.data, raw.device_type == dlpack::kCpu ? -1 : raw.device_id, raw.type, raw.bits, {-1, -1, -1}};
     require(view.device == device.value_or(view.device));
@@ -264,7 +270,13 @@ class TorchMovers {
     require(Py_TYPE(plan.ptr()) == reinterpret_cast<PyTypeObject*>(plan_.ptr()));
     nb::object kept = names().known.of(plan);
     const nb::object maps = names().maps.of(plan);
-    if (nb::isinstance<KnownPlan>(kept) && nb::inst_ptr<KnownPlan>(kept)->maps.is(maps)) return kept;
+    if (nb::isinstance<KnownPlan>(kept) && nb::inst_ptr<KnownPlan>(kept)->maps.is(maps)) {
+      const PlanArgument& argument = nb::inst_ptr<KnownPlan>(kept)->argument;
+      const dlpack::Tensor now = raw_of(maps);  // set_() and the like change a tensor in its place
+      if (reinterpret_cast<Address>(now.data) == std::get<0>(argument) && now.bits == 32 && now.rank == 1 &&
+          now.shape[0] == block_length(argument))
+        return kept;
+    }
     const TensorView view = view_of(maps);
     const auto size = [&](const Name& name) { return integer(name.of(plan)); };
     const PlanArgument argument{reinterpret_cast<Address>(view.data), size(names().tokens), size(names().top_k),

@@ -127,6 +127,11 @@ def test_a_plan_whose_maps_were_changed_is_looked_at_again(device):
     want = bt.gather(x, plan)
     plan.maps = plan.maps.clone()
     assert torch.equal(fast.gather(x, plan, None, None), want)
+    moved = plan.maps.clone()
+    plan.maps.set_(moved)
+    assert torch.equal(fast.gather(x, plan, None, None), want)
+    plan.maps.set_(moved[:-1])
+    assert fast.gather(x, plan, None, None) is None
     for maps in (plan.maps[1:], plan.maps.long(), torch.cat((plan.maps, plan.maps))[::2]):
         plan.maps = maps
         assert fast.gather(x, plan, None, None) is None

@@ -53,14 +53,19 @@ class Plan:
     kept_per_expert    [E] int32  counts after it
     row_of_assignment  [T, K] int32  expert row of an assignment, or -1 (dropped or masked)
     sizes              Sizes(tokens, top_k, num_experts, expert_capacity)
-    Memory: 12*(T*K + E) bytes, in one block of which the maps are views.
+    Memory: 12*(T*K + E) + 24 bytes, in one block of which the maps are views.
     """
 
     def __init__(self, sizes: Sizes | tuple[int, int, int, int]):
         """Room for a plan of these sizes. binmoe.plan and Plan.from_bins make plans."""
-        self.sizes = Sizes(*sizes)
-        tokens, top_k, num_experts, _ = self.sizes
-        self._maps = np.empty(map_length(tokens, top_k, num_experts), np.int32)
+        sizes = Sizes(*sizes)
+        self.__setstate__((sizes, np.empty(map_length(*sizes[:3]), np.int32)))
+
+    def __getstate__(self):
+        return self.sizes, self._maps
+
+    def __setstate__(self, state):
+        self.sizes, self._maps = state
         self._argument = (_address(self._maps), *self.sizes)
 
     def _map(self, name):

@@ -27,7 +27,8 @@ constexpr int64_t kStatusEntries = 6;
 int64_t block_length(const PlanArgument& argument) {
   const auto& [maps, tokens, top_k, num_experts, expert_capacity] = argument;
   const auto fits = [](int64_t value) { return value >= 0 && value >> 31 == 0; };
-  if (!fits(tokens) || !fits(top_k) || !fits(num_experts) || !fits(expert_capacity) || num_experts == 0) return 0;
+  if (!fits(tokens) || !fits(top_k) || !fits(num_experts) || !fits(expert_capacity)) return 0;
+  if (top_k == 0 || num_experts == 0) return 0;
   if (!fits(tokens * top_k) || !fits(num_experts * expert_capacity)) return 0;
   return kStatusEntries + 3 * (tokens * top_k + num_experts);
 }
@@ -36,7 +37,7 @@ PlanView plan_of(const char* operation, const PlanArgument& argument) {
   const Sizes sizes = sizes_of(operation, argument);
   auto* block = static_cast<int32_t*>(pointer(std::get<0>(argument)));
   PlanView plan{.sizes = sizes};
-  if (block == nullptr || sizes.tokens < 0 || sizes.top_k < 0) return plan;  // dispatch says what is wrong
+  if (block == nullptr || block_length(argument) == 0) return plan;  // dispatch says what is wrong
   const auto assignments = static_cast<uint64_t>(sizes.assignments());
   const auto experts = static_cast<uint64_t>(sizes.num_experts);
   plan.row_of_assignment = block;
@@ -57,6 +58,16 @@ Rows rows_of(const RowsArgument& argument) {
 WeightGradients weights_of(const ArrayArgument& argument) {
   const auto& [address, count, type] = argument;
   return {pointer(address), count, static_cast<DType>(type)};
+}
+
+size_t workspace_bytes_of(const Sizes& sizes, DropPolicy policy, DType priority, const Context& context) {
+  try {
+    return plan_workspace_bytes(sizes, policy, priority, context);
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    const size_t prefix = std::string(error.operation()).size() + 3;  // "[operation] "
+    throw Error(error.kind(), "plan", what.substr(prefix));
+  }
 }
 
 Context context_of(const PlaceArgument& place) {

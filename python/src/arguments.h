@@ -37,6 +37,9 @@ WeightGradients weights_of(const ArrayArgument& argument);
 
 Context context_of(const PlaceArgument& place);
 
+/// binmoe::plan_workspace_bytes; who calls binmoe.torch.plan has never heard of it, so its errors speak of the plan.
+size_t workspace_bytes_of(const Sizes& sizes, DropPolicy policy, DType priority, const Context& context);
+
 /// Errors: a value that does not fit.
 int32_t narrow(const char* operation, const char* name, int64_t value);
 

@@ -208,7 +208,7 @@ class TorchMovers {
     require(made.argument == argument && made.device == from.device);
     Context context = context_of(place(from.device));
     const PlanView view = plan_of("plan", argument);
-    context.workspace_bytes = from.device < 0 ? 0 : plan_workspace_bytes(view.sizes, policy, priority.type, context);
+    context.workspace_bytes = from.device < 0 ? 0 : workspace_bytes_of(view.sizes, policy, priority.type, context);
     nb::object workspace;
     if (context.workspace_bytes > 0) {
       workspace = empty(from.device)(nb::make_tuple(context.workspace_bytes), nb::make_tuple(1), torch_.uint8);
@@ -256,6 +256,7 @@ class TorchMovers {
       stride *= std::max<int64_t>(raw.shape[i], 1);
       view.shape[static_cast<size_t>(i)] = raw.shape[i];
     }
+    require(raw.data != nullptr || std::count(raw.shape, raw.shape + raw.rank, 0) > 0);  // torch's lazy zeros
     return view;
   }
 
@@ -263,6 +264,11 @@ class TorchMovers {
     const TensorView view = view_of(weights, device);
     require(view.shape == Shape{tokens, top_k, -1} || view.shape == Shape{tokens * top_k, -1, -1});
     return {view.data, tokens * top_k, view.float_type()};
+  }
+
+  static bool is_block(const dlpack::Tensor& maps, const PlanArgument& argument) {
+    const bool is_vector = maps.rank == 1 && (maps.strides == nullptr || maps.strides[0] == 1);
+    return is_vector && maps.type == dlpack::kInt && maps.bits == 32 && maps.shape[0] == block_length(argument);
   }
 
   /// The plan's KnownPlan; made where its maps are not known.
@@ -273,16 +279,13 @@ class TorchMovers {
     if (nb::isinstance<KnownPlan>(kept) && nb::inst_ptr<KnownPlan>(kept)->maps.is(maps)) {
       const PlanArgument& argument = nb::inst_ptr<KnownPlan>(kept)->argument;
       const dlpack::Tensor now = raw_of(maps);  // set_() and the like change a tensor in its place
-      if (reinterpret_cast<Address>(now.data) == std::get<0>(argument) && now.bits == 32 && now.rank == 1 &&
-          now.shape[0] == block_length(argument))
-        return kept;
+      if (reinterpret_cast<Address>(now.data) == std::get<0>(argument) && is_block(now, argument)) return kept;
     }
     const TensorView view = view_of(maps);
     const auto size = [&](const Name& name) { return integer(name.of(plan)); };
     const PlanArgument argument{reinterpret_cast<Address>(view.data), size(names().tokens), size(names().top_k),
                                 size(names().num_experts), size(names().expert_capacity)};
-    require(view.type == dlpack::kInt && view.bits == 32);
-    require(view.shape == Shape{block_length(argument), -1, -1} && std::get<0>(argument) % alignof(int64_t) == 0);
+    require(is_block(raw_of(maps), argument) && std::get<0>(argument) % alignof(int64_t) == 0);
     kept = nb::cast(KnownPlan{maps, argument, view.device});
     names().known.set(plan, kept);
     return kept;
@@ -342,7 +345,14 @@ void bind_torch_movers(nb::module_& module) {
       .def("__init__", make, "plan"_a, "policies"_a, "tensors"_a, "torch"_a)
       .def("plan", &TorchMovers::plan, "ids"_a.none(), "num_experts"_a.none(), "expert_capacity"_a.none(),
            "policy"_a.none(), "weights"_a.none(), "out"_a.none())
-      .def("unobserved", &TorchMovers::unobserved)
+      .def("unobserved",
+           [](const TorchMovers& movers) {
+             try {
+               return movers.unobserved();
+             } catch (const NotOrdinary&) {
+               return false;
+             }
+           })
       .def("gather", &TorchMovers::gather, "x"_a.none(), "plan"_a.none(), "weights"_a.none(), "out"_a.none())
       .def("scatter", &TorchMovers::scatter, "y"_a.none(), "plan"_a.none(), "weights"_a.none(), "out"_a.none());
 }

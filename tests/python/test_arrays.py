@@ -1,7 +1,9 @@
 """binmoe on numpy arrays against the second oracle, and what it refuses."""
 
+import copy
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -199,6 +201,16 @@ def test_sizes_are_integers_and_plans_are_plans():
     ):
         refuses(TypeError, f"[{call.__name__}] plan is tuple", call, *arrays, tuple(plan.sizes))
     refuses(TypeError, "[wgrad] dw must be a numpy array", binmoe.wgrad, y, x, plan, out=[1])
+
+
+def test_a_copied_or_pickled_plan_has_maps_of_its_own():
+    plan = binmoe.plan(IDS, 3, 2)
+    x = np.arange(20.0).reshape(5, 4)
+    want = binmoe.gather(x, plan)
+    for other in (copy.deepcopy(plan), pickle.loads(pickle.dumps(plan))):
+        binmoe.plan(np.full_like(IDS, -1), 3, 2, out=other)
+        assert np.array_equal(binmoe.gather(x, plan), want)
+        assert not binmoe.gather(x, other).any()
 
 
 def test_a_damaged_plan_is_found_by_check():

@@ -49,6 +49,9 @@ def test_every_operator_passes_opcheck(device):
     torch.library.opcheck(ops.wgrad_out.overload, (y_free, x_free, maps, *SIZES, outs[2]))
     torch.library.opcheck(ops.scatter_backward_out.overload, (y_free, x_free, maps, w_free, *SIZES, outs[1], outs[2]))
     torch.library.opcheck(ops.gather_backward_out.overload, (y_free, x_free, maps, w_free, *SIZES, outs[0], outs[2]))
+    entries = plan.indices[: int(bins[-1])].clone()
+    bins_arguments = (entries, None, bins, 5, 2, 2, maps.clone())
+    torch.library.opcheck(plans.plan_from_bins_out_op.overload, bins_arguments)
     torch.library.opcheck(plans.plan_out_op.overload, (ids, 3, 2, "token_order", None, maps.clone()))
 
 

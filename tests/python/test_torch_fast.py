@@ -70,6 +70,7 @@ def test_it_leaves_what_is_not_ordinary_to_the_operators(device):
         "no tensor": ([1.0], plan, None, None),
         "no memory": (x.to("meta"), plan, None, None),
         "a sparse tensor": (x.to_sparse(), plan, None, None),
+        "a lazy zero": (torch._efficientzerotensor(x.shape, device=device), plan, None, None),
         "no plan": (x, tuple(plan.sizes), None, None),
         "too few weights": (x, plan, w[:4].contiguous(), None),
         "weights of integers": (x, plan, w.int(), None),
@@ -132,6 +133,11 @@ def test_a_plan_whose_maps_were_changed_is_looked_at_again(device):
     assert torch.equal(fast.gather(x, plan, None, None), want)
     plan.maps.set_(moved[:-1])
     assert fast.gather(x, plan, None, None) is None
+    plan.maps = moved
+    assert fast.gather(x, plan, None, None) is not None
+    for size in plan.sizes._fields:
+        with pytest.raises(AttributeError):
+            setattr(plan, size, 1)
     for maps in (plan.maps[1:], plan.maps.long(), torch.cat((plan.maps, plan.maps))[::2]):
         plan.maps = maps
         assert fast.gather(x, plan, None, None) is None
@@ -149,9 +155,11 @@ def test_inference_mode_is_ordinary(device):
     plan, x, _, _ = operands(device)
     want = bt.gather(x, plan)
     with torch.inference_mode():
-        out = torch.empty_like(want)
-        assert torch.equal(bt.gather(x, plan), want) and torch.equal(bt.gather(x, plan, out=out), want)
-        assert bt.plan(torch.tensor(IDS, device=device), 3, 2, out=bt.plan(torch.tensor(IDS, device=device), 3, 2))
+        for out in (None, torch.empty_like(want)):
+            assert torch.equal(fast.gather(x, plan, None, out), want)
+        ids = torch.tensor(IDS, device=device)
+        made = fast.plan(ids, 3, 2, "token_order", None, None)
+        assert fast.plan(ids, 3, 2, "token_order", None, made) is made and torch.equal(made.maps, plan.maps)
 
 
 def test_large_outputs_on_the_host_ask_for_huge_pages():

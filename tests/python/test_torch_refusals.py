@@ -51,6 +51,7 @@ def test_sizes_out_of_range(device):
     refuses(ValueError, "[plan] num_experts is 0, but must be at least 1", bt.plan, ids, 0, 2)
     refuses(ValueError, "[plan] expert_capacity is -1, but must not be negative", bt.plan, ids, 2, -1)
     refuses(ValueError, "[plan] top_k is 0, but must be at least 1", bt.plan, ids[:, :0], 2, 2)
+    refuses(ValueError, "[plan] top_k is 0, but must be at least 1", bt.plan, ids[:, :0].contiguous(), 2, 2)
     refuses(ValueError, "[plan] num_experts * expert_capacity is 65536 * 32768", bt.plan, ids, 65536, 32768)
     refuses(ValueError, "[plan] expert_capacity is 4294967296, but must be below 2^31", bt.plan, ids, 1, 1 << 32)
     refuses(ValueError, "[plan] num_experts is 4294967296, but must be below 2^31", bt.plan, ids, 1 << 32, 1)
@@ -72,6 +73,39 @@ def test_a_refused_workspace_speaks_of_the_plan():
     for num_experts, capacity in ((0, 2), (2, -1)):
         sizes = (0, 4, 2, num_experts, capacity)
         refuses(ValueError, "[plan] ", _native.plan_workspace_bytes, sizes, 0, 0, (HOST, 0))
+
+
+def test_tensors_with_and_without_memory_are_refused_together(device, plan):
+    x, y, w = (torch.ones(s, device=device) for s in ((5, 4), (3, 2, 4), (5, 2)))
+    meta = w.to("meta")
+    refuses(ValueError, "[gather] weights is on meta, but another argument is on", bt.gather, x, plan, meta)
+    refuses(ValueError, "[scatter] out is on meta", bt.scatter, y, plan, out=x.to("meta"))
+    refuses(ValueError, "[wgrad] grad is on meta", bt.wgrad, y, x.to("meta"), plan)
+    ids = torch.tensor(IDS, device=device)
+    refuses(ValueError, "[plan] weights is on meta", bt.plan, ids, 3, 2, "by_weight", meta)
+    elsewhere = bt.plan(ids.to("meta"), 3, 2)
+    refuses(ValueError, "[gather] x is on", bt.gather, x, elsewhere)
+    refuses(ValueError, "[plan] out is on meta", bt.plan, ids, 3, 2, out=elsewhere)
+    refuses(ValueError, "indices is on meta", bt.Plan.from_bins, plan.indices.to("meta"), plan.bins, 2, 5, 2)
+
+
+def test_tensors_that_are_no_plain_memory_are_refused_or_read_as_what_they_say(device, plan):
+    x = torch.ones(5, 4, device=device)
+    zeros = torch._efficientzerotensor((5, 4), device=device)
+    assert not bt.gather(zeros, plan).any()
+    with pytest.raises((NotImplementedError, RuntimeError)):
+        bt.gather(x.to_sparse(), plan)
+    if device == "cpu":
+        with pytest.raises((NotImplementedError, RuntimeError)):
+            bt.gather(torch.quantize_per_tensor(x, 0.1, 3, torch.quint8), plan)
+
+
+def test_check_refuses_a_block_that_is_none(device, plan):
+    for leaf in (lambda t: t[:5], lambda t: t.long(), lambda t: torch.stack((t, t), 1)[:, 0]):
+        refuses(ValueError, "[check] the plan is", pytree.tree_map(leaf, plan).check)
+    odd = pytree.tree_map(lambda t: torch.cat((t[:1], t))[1:], plan)
+    refuses(ValueError, "begins at no multiple of 8 bytes", odd.check)
+    refuses(ValueError, "begins at no multiple of 8 bytes", bt.gather, torch.ones(5, 4, device=device), odd)
 
 
 def test_policies_and_their_weights(device):

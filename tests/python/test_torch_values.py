@@ -90,11 +90,12 @@ def test_bins_from_elsewhere_keep_the_order_in_which_they_stand(device, routing,
     for e in range(num_experts):
         rng.shuffle(shuffled[sound.bins[e] - sound.tokens_per_expert[e] : sound.bins[e]])
     given = [torch.from_numpy(v).to(device=device, dtype=dtype) for v in (shuffled, sound.bins, sound.bin_ids)]
-    plan = bt.Plan.from_bins(
-        given[0], given[1], ids.shape[1], ids.shape[0], capacity, bin_ids=given[2] if with_ids else None
-    )
+    arguments = (given[0], given[1], ids.shape[1], ids.shape[0], capacity, given[2] if with_ids else None)
+    plan = bt.Plan.from_bins(*arguments)
     assert_plan(Arrays(plan), oracle.plan_from_bins(shuffled, sound.bins, *ids.shape, capacity))
     plan.check()
+    out = bt.plan(torch.full(ids.shape, -1, device=device), num_experts, capacity)
+    assert bt.Plan.from_bins(*arguments, out=out) is out and torch.equal(out.maps, plan.maps)
 
 
 def weights_of(batch, device):

@@ -1,7 +1,7 @@
 """The short way of the ordinary call: no gradient, contiguous arguments, nothing that looks on.
 
-torch's dispatcher adds 5 us to an operator written in Python, and the checks of native.py 3 more. So gather and scatter
-of ordinary tensors are one call of the native module; where it returns None the caller takes the operator.
+torch's dispatcher adds 5 us to an operator written in Python, and the checks of native.py 3 more. So plan, gather and
+scatter of ordinary tensors are one call of the native module; where it returns None the caller takes the operator.
 """
 
 import torch
@@ -21,7 +21,13 @@ _NAMES = (
     "_get_tracing_state",
 )
 _observers = tuple(getattr(torch._C, name, None) for name in _NAMES)
-_known = None not in _observers and hasattr(forward_ad, "_current_level")
+# Where torch.compile's own code allocates.
+_guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+_allocators = {
+    "empty_cpu": getattr(_guards, "_empty_strided_cpu", None),
+    "empty_cuda": getattr(_guards, "_empty_strided_cuda", None),
+}
+_known = None not in (*_observers, *_allocators.values()) and hasattr(forward_ad, "_current_level")
 _is_compiling, _is_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
 _movers = None
 
@@ -29,15 +35,12 @@ _movers = None
 def take_plans(plan_type):
     """Names the class of plans; before that no call is ordinary."""
     global _movers
-    guards = torch._C._dynamo.guards  # where torch.compile's own code allocates
-    functions = {
+    functions = _allocators | {
         "observers": _observers,
         "forward_ad": forward_ad,
         "is_grad_enabled": _is_grad_enabled,
         "current_device": torch.cuda.current_device,
         "increment_version": increment_version,
-        "empty_cpu": getattr(guards, "_empty_strided_cpu", None),
-        "empty_cuda": getattr(guards, "_empty_strided_cuda", None),
         "int32": torch.int32,
         "uint8": torch.uint8,
     }
@@ -68,7 +71,7 @@ def scatter(y, plan, weights, out):
 
 def has_tangent(tensor):
     """Is it a dual number of forward-mode differentiation?"""
-    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None
+    return getattr(forward_ad, "_current_level", 0) >= 0 and forward_ad.unpack_dual(tensor).tangent is not None
 
 
 def skips_dispatch(*arguments):
@@ -79,13 +82,13 @@ def skips_dispatch(*arguments):
 
 
 def _is_plain(tensor):
-    """Its address says all about it: no subclass, no lazy negation or conjugation, memory of the host or a GPU."""
+    """Its address says all about it: no subclass, no lazy negation or zero, memory of the host or a GPU."""
     return (
         type(tensor) in _PLAIN
         and (tensor.is_cpu or tensor.is_cuda)
         and tensor.layout is torch.strided
-        and not tensor.is_neg()
-        and not tensor.is_conj()
+        and not (tensor.is_quantized or tensor.is_nested)
+        and not (tensor.is_neg() or tensor.is_conj() or tensor._is_zerotensor())
     )
 
 

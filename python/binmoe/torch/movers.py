@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from binmoe.torch import fast, ops
-from binmoe.torch.plans import Plan
+from binmoe.torch.plans import Plan, require_one_world
 
 
 def gather(x: Tensor, plan: Plan, weights: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
@@ -27,10 +27,10 @@ def gather(x: Tensor, plan: Plan, weights: Tensor | None = None, *, out: Tensor 
     if result is not None:
         return result
     sizes = _sizes("gather", plan)
-    _require_tensors("gather", x=x, weights=weights)
+    _require_tensors("gather", plan, x=x, weights=weights)
     if out is None:
         return ops.gather(x, plan.maps, weights, *sizes)
-    _require_out("gather", "out", out, x, x, weights)
+    _require_out("gather", plan, "out", out, x, x, weights)
     ops.gather_out(x, plan.maps, weights, *sizes, out)
     return out
 
@@ -50,10 +50,10 @@ def scatter(y: Tensor, plan: Plan, weights: Tensor | None = None, *, out: Tensor
     if result is not None:
         return result
     sizes = _sizes("scatter", plan)
-    _require_tensors("scatter", y=y, weights=weights)
+    _require_tensors("scatter", plan, y=y, weights=weights)
     if out is None:
         return ops.scatter(y, plan.maps, weights, *sizes)
-    _require_out("scatter", "out", out, y, y, weights)
+    _require_out("scatter", plan, "out", out, y, y, weights)
     ops.scatter_out(y, plan.maps, weights, *sizes, out)
     return out
 
@@ -70,10 +70,10 @@ def wgrad(
     Order: fixed per backend; |error| <= H * 2^-24 * sum |y*grad|.
     """
     sizes = _sizes("wgrad", plan)
-    _require_tensors("wgrad", y=y, grad=grad)
+    _require_tensors("wgrad", plan, y=y, grad=grad)
     if out is None:
         return ops.wgrad(y, grad, plan.maps, *sizes, _gradient_dtype(y) if dtype is None else dtype)
-    _require_out("wgrad", "out", out, None, y, grad)
+    _require_out("wgrad", plan, "out", out, None, y, grad)
     if dtype not in (None, out.dtype):
         raise TypeError(f"[wgrad] out has dtype {out.dtype}, but dtype is {dtype}")
     ops.wgrad_out(y, grad, plan.maps, *sizes, out)
@@ -97,14 +97,14 @@ def scatter_backward(
     if not need_dw:
         return gather(grad, plan, weights, out=None if out is None else out[0]), None
     sizes = _sizes("scatter_backward", plan)
-    _require_tensors("scatter_backward", y=y, grad=grad, weights=weights)
+    _require_tensors("scatter_backward", plan, y=y, grad=grad, weights=weights)
     if out is None:
         dtype = _gradient_dtype(y) if weights is None else weights.dtype
         dy, dw = ops.scatter_backward(y, grad, plan.maps, weights, *sizes, dtype)
         return dy, dw if weights is None else dw.view(weights.shape)
     dy, dw = out
-    _require_out("scatter_backward", "dy", dy, grad, y, grad, weights)
-    _require_out("scatter_backward", "dw", dw, weights, y, grad, weights)
+    _require_out("scatter_backward", plan, "dy", dy, grad, y, grad, weights)
+    _require_out("scatter_backward", plan, "dw", dw, weights, y, grad, weights)
     ops.scatter_backward_out(y, grad, plan.maps, weights, *sizes, dy, dw)
     return dy, dw
 
@@ -129,9 +129,9 @@ def gather_backward(
         dw = wgrad(dy, x, plan, None if weights is None else weights.dtype)
         return scatter(dy, plan, weights), dw if weights is None else dw.view(weights.shape)
     sizes, (dx, dw) = _sizes("gather_backward", plan), out
-    _require_tensors("gather_backward", dy=dy, x=x, weights=weights)
-    _require_out("gather_backward", "dx", dx, dy, dy, x, weights)
-    _require_out("gather_backward", "dw", dw, weights, dy, x, weights)
+    _require_tensors("gather_backward", plan, dy=dy, x=x, weights=weights)
+    _require_out("gather_backward", plan, "dx", dx, dy, dy, x, weights)
+    _require_out("gather_backward", plan, "dw", dw, weights, dy, x, weights)
     ops.gather_backward_out(dy, x, plan.maps, weights, *sizes, dx, dw)
     return dx, dw
 
@@ -142,22 +142,23 @@ def _sizes(operation, plan):
     return plan.tokens, plan.top_k, plan.num_experts, plan.expert_capacity
 
 
-def _require_tensors(operation, **arguments):
+def _require_tensors(operation, plan, **arguments):
     for name, value in arguments.items():
         if not isinstance(value, torch.Tensor) and not (name == "weights" and value is None):
             raise TypeError(f"[{operation}] {name} is {type(value).__name__}, but must be a torch.Tensor")
         # torch would drop the tangent without a word.
         if value is not None and not torch.compiler.is_compiling() and fast.has_tangent(value):
             raise NotImplementedError(f"[{operation}] {name} has a tangent, but there is no forward-mode gradient")
+    require_one_world(operation, plan.maps, **arguments)
 
 
 def _gradient_dtype(rows):
     return torch.float64 if rows.dtype == torch.float64 else torch.float32
 
 
-def _require_out(operation, name, out, like, *inputs):
+def _require_out(operation, plan, name, out, like, *inputs):
     """What out= asks for: the dtype of `like`, and no gradient through the call. The shape is checked with the rows."""
-    _require_tensors(operation, **{name: out})
+    _require_tensors(operation, plan, **{name: out})
     if like is not None and out.dtype != like.dtype:
         raise TypeError(f"[{operation}] {name} has dtype {out.dtype}, but must have {like.dtype}")
     if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (out, *inputs)):

@@ -62,7 +62,7 @@ def plan_from_bins_into(indices, bin_ids, bins, sizes, maps):
 def check(maps, sizes):
     """Raise ValueError at the first fault of a plan. Waits for the device."""
     index = maps.get_device()
-    _call(_native.check, index, (maps.data_ptr(), *sizes))
+    _call(_native.check, index, (_block("check", "the plan", maps, sizes, index), *sizes))
 
 
 def gather_into(x, maps, weights, sizes, y):
@@ -106,14 +106,14 @@ def gather_backward_into(dy, x, maps, weights, sizes, dx, dw):
 def _move(operation, maps, sizes, inputs, outputs):
     """Run an operation on tensors by name, in the order of the native function; an input may be None."""
     index = next(iter(inputs.values())).get_device()
-    plan = (_map(operation, "the plan", maps, map_length(*sizes[:3]), index), *sizes)
+    plan = (_block(operation, "the plan", maps, sizes, index), *sizes)
     taken = {}  # name: (argument, the tensor that it is of)
     for name, tensor in (inputs | outputs).items():
         convert = _weights if name in ("weights", "dw") else _rows
         taken[name] = convert(operation, name, tensor, sizes, index)
     copies = {name: tensor is not taken[name][1] for name, tensor in (inputs | outputs).items()}
     if any(copies.values()):
-        _require_apart(operation, inputs, outputs, copies)
+        _require_apart(operation, inputs | {"the plan": maps}, outputs, copies | {"the plan": False})
     _call(getattr(_native, operation), index, plan, *(argument for argument, _ in taken.values()))
     for name, out in outputs.items():
         if copies[name]:
@@ -179,8 +179,7 @@ def new_rows(shape, like):
 
 def require_maps(operation, maps, sizes, index):
     """The block of maps of a plan of these sizes on the device of that index."""
-    if _map(operation, "out", maps, map_length(*sizes[:3]), index) % 8:
-        raise ValueError(f"[{operation}] the block of out's maps begins at no multiple of 8 bytes")
+    _block(operation, "out", maps, sizes, index)
 
 
 def require_rank(operation, name, tensor, rank):
@@ -200,6 +199,14 @@ def require_experts(operation, name, tensor, sizes):
 def require_float(operation, name, tensor):
     if tensor.dtype not in FLOATS:
         raise TypeError(f"[{operation}] {name} has dtype {tensor.dtype}, but must be {_FLOAT_NAMES}")
+
+
+def _block(operation, name, maps, sizes, index):
+    """Address of the block of a plan of these sizes."""
+    address = _map(operation, name, maps, map_length(*sizes[:3]), index)
+    if address % 8:
+        raise ValueError(f"[{operation}] the block of {name} begins at no multiple of 8 bytes")
+    return address
 
 
 def _map(operation, name, tensor, length, index):

@@ -28,15 +28,28 @@ class Plan:
 
     def __init__(self, maps: Tensor, tokens: int, top_k: int, num_experts: int, expert_capacity: int):
         self.maps = maps
-        self.tokens = tokens
-        self.top_k = top_k
-        self.num_experts = num_experts
-        self.expert_capacity = expert_capacity
+        self._sizes = Sizes(tokens, top_k, num_experts, expert_capacity)
         self.known = None  # the native module's: what it found out about `maps`
 
     @property
     def sizes(self) -> Sizes:
-        return Sizes(self.tokens, self.top_k, self.num_experts, self.expert_capacity)
+        return self._sizes
+
+    @property
+    def tokens(self) -> int:
+        return self._sizes.tokens
+
+    @property
+    def top_k(self) -> int:
+        return self._sizes.top_k
+
+    @property
+    def num_experts(self) -> int:
+        return self._sizes.num_experts
+
+    @property
+    def expert_capacity(self) -> int:
+        return self._sizes.expert_capacity
 
     @property
     def device(self) -> torch.device:
@@ -94,18 +107,26 @@ class Plan:
         num_tokens: int,
         expert_capacity: int,
         bin_ids: Tensor | None = None,
+        *,
+        out: "Plan | None" = None,
     ) -> "Plan":
         """Complete a plan from bins that another system made (MegaBlocks' indices and bins).
 
         indices  [N] any integer dtype, N <= T*K; inside an expert the first C are kept, in the order they stand
         bins     [E] any integer dtype
         bin_ids  [N] any integer dtype; optional
+        out      a Plan of the same sizes and device, to be overwritten
         Errors: on the host the first fault that docs/errors.md knows; a GPU does not look: Plan.check does.
         """
         if fast.unobserved():
             top_k, num_tokens, expert_capacity = index(top_k), index(num_tokens), index(expert_capacity)
         indices, bins = _as_map("indices", indices), _as_map("bins", bins)
         bin_ids = None if bin_ids is None else _as_map("bin_ids", bin_ids)
+        require_one_world("plan_from_bins", bins, indices=indices, bin_ids=bin_ids)
+        if out is not None:
+            _require_out("plan_from_bins", out, Sizes(num_tokens, top_k, bins.shape[0], expert_capacity), bins)
+            plan_from_bins_out_op(indices, bin_ids, bins, num_tokens, top_k, expert_capacity, out.maps)
+            return out
         maps = plan_from_bins_op(indices, bin_ids, bins, num_tokens, top_k, expert_capacity)
         return Plan(maps, num_tokens, top_k, bins.shape[0], expert_capacity)
 
@@ -158,12 +179,11 @@ def plan(
     tokens, top_k = expert_ids.shape
     if fast.unobserved():  # numpy's integers are welcome, floats are not
         num_experts, expert_capacity = index(num_experts), index(expert_capacity)
+    require_one_world("plan", expert_ids, weights=weights)
     if out is None:
         maps = plan_op(expert_ids, num_experts, expert_capacity, policy, weights)
         return Plan(maps, tokens, top_k, num_experts, expert_capacity)
-    sizes = Sizes(tokens, top_k, num_experts, expert_capacity)
-    if not isinstance(out, Plan) or out.sizes != sizes:
-        raise ValueError(f"[plan] out is {out!r}, but must be a Plan of {sizes}")
+    _require_out("plan", out, Sizes(tokens, top_k, num_experts, expert_capacity), expert_ids)
     plan_out_op(expert_ids, num_experts, expert_capacity, policy, weights, out.maps)
     return out
 
@@ -171,6 +191,19 @@ def plan(
 def _require_tensor(operation, name, value):
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"[{operation}] {name} is {type(value).__name__}, but must be a torch.Tensor")
+
+
+def require_one_world(operation, like, **tensors):
+    """Of tensors of which some are on meta torch would take the meta function, and leave the result as memory was."""
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.is_meta != like.is_meta:
+            raise ValueError(f"[{operation}] {name} is on {tensor.device}, but another argument is on {like.device}")
+
+
+def _require_out(operation, out, sizes, like):
+    if not isinstance(out, Plan) or out.sizes != sizes:
+        raise ValueError(f"[{operation}] out is {out!r}, but must be a Plan of {sizes}")
+    require_one_world(operation, like, out=out.maps)
 
 
 def _as_map(name, value):
@@ -215,13 +248,19 @@ def _plan_from_bins_kernel(indices, bin_ids, bins, tokens, top_k, expert_capacit
     return maps
 
 
+def _plan_from_bins_out_kernel(indices, bin_ids, bins, tokens, top_k, expert_capacity, maps):
+    sizes = (tokens, top_k, bins.shape[0], expert_capacity)
+    native.require_maps("plan_from_bins", maps, sizes, bins.get_device())
+    native.plan_from_bins_into(indices, bin_ids, bins, sizes, maps)
+    increment_version(maps)
+
+
 def _plan_from_bins_fake(indices, bin_ids, bins, tokens, top_k, expert_capacity):
     return bins.new_empty(symbolic_map_length(tokens, top_k, bins.shape[0]), dtype=torch.int32)
 
 
-plan_from_bins_op = operator(
-    "plan_from_bins(Tensor indices, Tensor? bin_ids, Tensor bins, SymInt tokens, SymInt top_k, SymInt expert_capacity)"
-    " -> Tensor",
-    _plan_from_bins_kernel,
-    _plan_from_bins_fake,
+_FROM_BINS = "Tensor indices, Tensor? bin_ids, Tensor bins, SymInt tokens, SymInt top_k, SymInt expert_capacity"
+plan_from_bins_op = operator(f"plan_from_bins({_FROM_BINS}) -> Tensor", _plan_from_bins_kernel, _plan_from_bins_fake)
+plan_from_bins_out_op = operator(
+    f"plan_from_bins_out({_FROM_BINS}, Tensor(a!) maps) -> ()", _plan_from_bins_out_kernel, lambda *_: None
 )

@@ -391,10 +391,8 @@ def weights_argument(operation, name, value, sizes):
         raise TypeError(f"[{operation}] {name} has dtype {array.dtype}, but must be {_FLOAT_NAMES}")
     shape = np.shape(value)
     if shape not in ((sizes.tokens, sizes.top_k), (sizes.tokens * sizes.top_k,)):
-        raise ValueError(
-            f"[{operation}] {name} has the shape {list(shape)}, but must have {[sizes.tokens, sizes.top_k]} or "
-            f"{[sizes.tokens * sizes.top_k]}"
-        )
+        wanted = f"{[sizes.tokens, sizes.top_k]} or {[sizes.tokens * sizes.top_k]}"
+        raise ValueError(f"[{operation}] {name} has the shape {list(shape)}, but must have {wanted}")
     return (_address(array), array.size, _FLOATS[array.dtype]), array
 
 

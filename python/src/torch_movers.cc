@@ -57,8 +57,8 @@ class Name {
 };
 
 struct Names {
-  Name dtype{"dtype"}, expert_capacity{"expert_capacity"}, is_neg{"is_neg"}, known{"known"}, level{"_current_level"},
-      maps{"maps"}, num_experts{"num_experts"}, requires_grad{"requires_grad"}, tokens{"tokens"}, top_k{"top_k"};
+  Name dtype{"dtype"}, is_neg{"is_neg"}, known{"known"}, level{"_current_level"}, maps{"maps"},
+      requires_grad{"requires_grad"}, sizes{"_sizes"};
 };
 
 const Names& names() {
@@ -118,7 +118,9 @@ class TorchMovers {
   bool unobserved() const {
     for (const nb::handle observer : torch_.observers) {
       const nb::object answer = checked(PyObject_CallNoArgs(observer.ptr()));
-      if (!answer.is_none() && PyObject_IsTrue(answer.ptr()) != 0) return false;
+      const int truth = PyObject_IsTrue(answer.ptr());
+      if (truth < 0) PyErr_Clear();
+      if (truth != 0) return false;
     }
     return integer(names().level.of(torch_.forward_ad)) < 0;
   }
@@ -191,19 +193,20 @@ class TorchMovers {
     require(policy_code != nullptr);
     const auto policy = static_cast<DropPolicy>(integer(nb::borrow(policy_code)));
     const TensorView from = view_of(ids);
+    const IdType type = from.id_type();
     require(from.rank() == 2);
     const auto [tokens, top_k, unused] = from.shape;
     PlanArgument argument{0, tokens, top_k, integer(nb::borrow(num_experts)), integer(nb::borrow(expert_capacity))};
     const int64_t length = block_length(argument);
     require(length > 0);
     const Weights priority = weights.is_none() ? Weights{} : weights_of(weights, from.device, tokens, top_k);
-    nb::object result = nb::borrow(out), known_plan;
+    nb::object result = nb::borrow(out);
     if (out.is_none()) {
       const nb::object maps = empty(from.device)(nb::make_tuple(length), nb::make_tuple(1), torch_.int32);
       result = plan_(maps, tokens, top_k, num_experts, expert_capacity);
     }
-    known_plan = known(result);
-    const KnownPlan& made = *nb::inst_ptr<KnownPlan>(known_plan);
+    const nb::object known_object = known(result);
+    const KnownPlan& made = *nb::inst_ptr<KnownPlan>(known_object);
     std::get<0>(argument) = std::get<0>(made.argument);
     require(made.argument == argument && made.device == from.device);
     Context context = context_of(place(from.device));
@@ -216,7 +219,7 @@ class TorchMovers {
     }
     {
       const nb::gil_scoped_release released;
-      binmoe::plan({from.data, tokens * top_k, from.id_type()}, policy, priority, view, context);
+      binmoe::plan({from.data, tokens * top_k, type}, policy, priority, view, context);
     }
     if (!out.is_none()) torch_.increment_version(made.maps);
     return result;
@@ -282,9 +285,10 @@ class TorchMovers {
       if (reinterpret_cast<Address>(now.data) == std::get<0>(argument) && is_block(now, argument)) return kept;
     }
     const TensorView view = view_of(maps);
-    const auto size = [&](const Name& name) { return integer(name.of(plan)); };
-    const PlanArgument argument{reinterpret_cast<Address>(view.data), size(names().tokens), size(names().top_k),
-                                size(names().num_experts), size(names().expert_capacity)};
+    const nb::object sizes = names().sizes.of(plan);
+    require(PyTuple_Check(sizes.ptr()) && PyTuple_GET_SIZE(sizes.ptr()) == 4);
+    const auto size = [&](Py_ssize_t i) { return integer(nb::borrow(PyTuple_GET_ITEM(sizes.ptr(), i))); };
+    const PlanArgument argument{reinterpret_cast<Address>(view.data), size(0), size(1), size(2), size(3)};
     require(is_block(raw_of(maps), argument) && std::get<0>(argument) % alignof(int64_t) == 0);
     kept = nb::cast(KnownPlan{maps, argument, view.device});
     names().known.set(plan, kept);
@@ -301,7 +305,9 @@ class TorchMovers {
     if (device < 0) return {static_cast<int>(Memory::host), 0};
     require(integer(checked(PyObject_CallNoArgs(torch_.current_device.ptr()))) == device);
     void* stream = nullptr;
-    require(exchange_->current_stream(dlpack::kCuda, device, &stream) == 0);
+    const bool failed = exchange_->current_stream(dlpack::kCuda, device, &stream) != 0;
+    if (failed) PyErr_Clear();
+    require(!failed);
     return {static_cast<int>(Memory::cuda), reinterpret_cast<Address>(stream)};
   }
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from binmoe.torch import fast, ops
-from binmoe.torch.plans import Plan, require_one_world
+from binmoe.torch.plans import Plan, require_all_or_none_on_meta
 
 
 def gather(x: Tensor, plan: Plan, weights: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
@@ -139,7 +139,7 @@ def gather_backward(
 def _sizes(operation, plan):
     if not isinstance(plan, Plan):
         raise TypeError(f"[{operation}] plan is {type(plan).__name__}, but must be a binmoe.torch.Plan")
-    return plan.tokens, plan.top_k, plan.num_experts, plan.expert_capacity
+    return plan.sizes
 
 
 def _require_tensors(operation, plan, **arguments):
@@ -149,7 +149,7 @@ def _require_tensors(operation, plan, **arguments):
         # torch would drop the tangent without a word.
         if value is not None and not torch.compiler.is_compiling() and fast.has_tangent(value):
             raise NotImplementedError(f"[{operation}] {name} has a tangent, but there is no forward-mode gradient")
-    require_one_world(operation, plan.maps, **arguments)
+    require_all_or_none_on_meta(operation, plan.maps, **arguments)
 
 
 def _gradient_dtype(rows):

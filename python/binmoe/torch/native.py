@@ -29,7 +29,6 @@ _ABSENT = (0, 0, 0)
 
 
 def plan_into(expert_ids, sizes, policy, weights, maps):
-    """maps: a new block, or one that require_maps takes."""
     operation = "plan"
     code = policy_code(policy)
     ids_type = IDS.get(expert_ids.dtype)
@@ -38,7 +37,7 @@ def plan_into(expert_ids, sizes, policy, weights, maps):
     index = expert_ids.get_device()
     ids = expert_ids.contiguous()
     priority, _held = _weights(operation, "weights", weights, sizes, index)
-    out = (maps.data_ptr(), *sizes)
+    out = (_block(operation, "out", maps, sizes, index), *sizes)
     argument = (ids.data_ptr(), ids.numel(), ids_type)
     if index < 0:
         _native.plan(argument, code, priority, out, 0, 0, _HOST_PLACE)
@@ -52,7 +51,7 @@ def plan_into(expert_ids, sizes, policy, weights, maps):
 
 def plan_from_bins_into(indices, bin_ids, bins, sizes, maps):
     operation, index, count = "plan_from_bins", bins.get_device(), indices.numel()
-    out = (maps.data_ptr(), *sizes)
+    out = (_block(operation, "out", maps, sizes, index), *sizes)
     entries = _map(operation, "indices", indices, count, index)
     ids = 0 if bin_ids is None else _map(operation, "bin_ids", bin_ids, count, index)
     ends = _map(operation, "bins", bins, sizes[2], index)
@@ -107,25 +106,25 @@ def _move(operation, maps, sizes, inputs, outputs):
     """Run an operation on tensors by name, in the order of the native function; an input may be None."""
     index = next(iter(inputs.values())).get_device()
     plan = (_block(operation, "the plan", maps, sizes, index), *sizes)
+    tensors = inputs | outputs
     taken = {}  # name: (argument, the tensor that it is of)
-    for name, tensor in (inputs | outputs).items():
+    for name, tensor in tensors.items():
         convert = _weights if name in ("weights", "dw") else _rows
         taken[name] = convert(operation, name, tensor, sizes, index)
-    copies = {name: tensor is not taken[name][1] for name, tensor in (inputs | outputs).items()}
-    if any(copies.values()):
-        _require_apart(operation, inputs | {"the plan": maps}, outputs, copies | {"the plan": False})
+    copies = {name for name, tensor in tensors.items() if tensor is not taken[name][1]}
+    if copies:
+        _require_apart(operation, tensors | {"the plan": maps}, outputs, copies)
     _call(getattr(_native, operation), index, plan, *(argument for argument, _ in taken.values()))
     for name, out in outputs.items():
-        if copies[name]:
+        if name in copies:
             out.copy_(taken[name][1])
 
 
-def _require_apart(operation, inputs, outputs, copies):
-    """The library compares what it is given; this, tensors of which it is given a copy."""
-    tensors = inputs | outputs
+def _require_apart(operation, tensors, outputs, copies):
+    """The library compares what it is given; this, the outputs with tensors of which it is given a copy."""
     for name, out in outputs.items():
         for other_name, other in tensors.items():
-            if other_name == name or other is None or not (copies[name] or copies[other_name]):
+            if other_name == name or other is None or not {name, other_name} & copies:
                 continue
             (begin, end), (other_begin, other_end) = _extent(out), _extent(other)
             if begin < other_end and other_begin < end:
@@ -175,11 +174,6 @@ def new_rows(shape, like):
     if rows.is_cpu:
         _native.advise_huge_pages(rows.data_ptr(), rows.nbytes)
     return rows
-
-
-def require_maps(operation, maps, sizes, index):
-    """The block of maps of a plan of these sizes on the device of that index."""
-    _block(operation, "out", maps, sizes, index)
 
 
 def require_rank(operation, name, tensor, rank):

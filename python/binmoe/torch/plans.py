@@ -122,7 +122,7 @@ class Plan:
             top_k, num_tokens, expert_capacity = index(top_k), index(num_tokens), index(expert_capacity)
         indices, bins = _as_map("indices", indices), _as_map("bins", bins)
         bin_ids = None if bin_ids is None else _as_map("bin_ids", bin_ids)
-        require_one_world("plan_from_bins", bins, indices=indices, bin_ids=bin_ids)
+        require_all_or_none_on_meta("plan_from_bins", bins, indices=indices, bin_ids=bin_ids)
         if out is not None:
             _require_out("plan_from_bins", out, Sizes(num_tokens, top_k, bins.shape[0], expert_capacity), bins)
             plan_from_bins_out_op(indices, bin_ids, bins, num_tokens, top_k, expert_capacity, out.maps)
@@ -179,7 +179,7 @@ def plan(
     tokens, top_k = expert_ids.shape
     if fast.unobserved():  # numpy's integers are welcome, floats are not
         num_experts, expert_capacity = index(num_experts), index(expert_capacity)
-    require_one_world("plan", expert_ids, weights=weights)
+    require_all_or_none_on_meta("plan", expert_ids, weights=weights)
     if out is None:
         maps = plan_op(expert_ids, num_experts, expert_capacity, policy, weights)
         return Plan(maps, tokens, top_k, num_experts, expert_capacity)
@@ -193,8 +193,8 @@ def _require_tensor(operation, name, value):
         raise TypeError(f"[{operation}] {name} is {type(value).__name__}, but must be a torch.Tensor")
 
 
-def require_one_world(operation, like, **tensors):
-    """Of tensors of which some are on meta torch would take the meta function, and leave the result as memory was."""
+def require_all_or_none_on_meta(operation, like, **tensors):
+    """Where some are, torch takes the operator's meta function and leaves the memory of the result as it was."""
     for name, tensor in tensors.items():
         if tensor is not None and tensor.is_meta != like.is_meta:
             raise ValueError(f"[{operation}] {name} is on {tensor.device}, but another argument is on {like.device}")
@@ -203,7 +203,7 @@ def require_one_world(operation, like, **tensors):
 def _require_out(operation, out, sizes, like):
     if not isinstance(out, Plan) or out.sizes != sizes:
         raise ValueError(f"[{operation}] out is {out!r}, but must be a Plan of {sizes}")
-    require_one_world(operation, like, out=out.maps)
+    require_all_or_none_on_meta(operation, like, out=out.maps)
 
 
 def _as_map(name, value):
@@ -227,7 +227,6 @@ def _plan_kernel(expert_ids, num_experts, expert_capacity, policy, weights):
 
 def _plan_out_kernel(expert_ids, num_experts, expert_capacity, policy, weights, maps):
     sizes = (*expert_ids.shape, num_experts, expert_capacity)
-    native.require_maps("plan", maps, sizes, expert_ids.get_device())
     native.plan_into(expert_ids, sizes, policy, weights, maps)
     increment_version(maps)
 
@@ -250,7 +249,6 @@ def _plan_from_bins_kernel(indices, bin_ids, bins, tokens, top_k, expert_capacit
 
 def _plan_from_bins_out_kernel(indices, bin_ids, bins, tokens, top_k, expert_capacity, maps):
     sizes = (tokens, top_k, bins.shape[0], expert_capacity)
-    native.require_maps("plan_from_bins", maps, sizes, bins.get_device())
     native.plan_from_bins_into(indices, bin_ids, bins, sizes, maps)
     increment_version(maps)
 
